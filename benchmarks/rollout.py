@@ -141,7 +141,7 @@ class Fleet:
 
     def plan(self) -> tuple[Cost, list[list[str]]]:
         """The waves, as lists of hosts."""
-        cost, said = self.gb10("plan-rollout", str(UPDATE), "--soak", "0")
+        cost, said = self.gb10("rollout", str(UPDATE), "--plan", "--soak", "0")
         return cost, [[host["host"] for host in wave["hosts"]] for wave in said["waves"]]
 
     def rollout(self) -> Cost:

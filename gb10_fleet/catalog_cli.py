@@ -82,7 +82,7 @@ def _each(old: Sequence[Entry], day: date) -> Iterator[str]:
 
 
 def _by_file(old: Sequence[Entry]) -> Iterator[str]:
-    """How many of each file, and of which day its oldest is."""
+    """Yield how many of each file, and of which day its oldest is."""
     for file in sorted({entry.file for entry in old}):
         dates = [entry.date for entry in old if entry.file == file]
         limit = catalog_age.days(file)

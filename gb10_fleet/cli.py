@@ -25,7 +25,7 @@ from rich.console import Console
 from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, show, silent, wrong_question
-from gb10_fleet.explain import lines
+from gb10_fleet.explain import explained, lines
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
@@ -115,9 +115,11 @@ def explain(
 ) -> None:
     """Say what was decided for a host, and why: settings with their origin, plan and resources. Changes nothing."""
     chosen = {"gb10_explain": roles} if roles else {}
-    order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj)
+    module = "gb10.fleet.explain"
+    order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj, asks={module: "roles"})
     outcome, report = run(order, quiet=True)
-    answer(order, outcome, report, report.explained, lines(report.explained, defaults=defaults), as_json)
+    found = explained(report.answers[module])
+    answer(order, outcome, report, found, lines(found, defaults=defaults), as_json)
 
 
 @app.command(cls=NoLists)
@@ -139,12 +141,12 @@ def why(
     if image and image.startswith("-"):
         raise typer.BadParameter(f"--image '{image}' begins with a dash, so Docker would read it as an option")
     asked = reasons.variables(watch, load=load, image=image)
-    order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj)
+    order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj, asks=reasons.ASKS)
     outcome, report = run(order, quiet=True)
-    found = reasons.answers(report.health, days)
-    told = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
+    found = reasons.answers(report.answers, days)
+    run_end = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
-    document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **told}
+    document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **run_end}
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 
@@ -170,12 +172,13 @@ def release(
         question = releases.question(wanted, inventory, pairs(accept, "--accept")) if plan else None
     except releases.WrongQuestion as error:
         wrong_question(str(error), as_json)
-    order = Order(
-        "gb10.fleet.release", inventory, limit, variables=question.variables if question else {}, words=ctx.obj
-    )
+    variables = question.variables if question else {}
+    asks = {releases.MODULE: "release"}
+    order = Order("gb10.fleet.release", inventory, limit, variables=variables, words=ctx.obj, asks=asks)
     outcome, report = run(order, quiet=True)
-    found, lines = releases.answered(report.releases, question)
-    document = found | {"outcome": outcome.name, "messages": report.messages} if report.releases else {}
+    answers = report.answers[releases.MODULE]
+    found, lines = releases.answered(answers, question)
+    document = found | {"outcome": outcome.name, "messages": report.messages} if answers else {}
     answer(order, outcome, report, document, lines, as_json)
 
 

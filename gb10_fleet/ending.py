@@ -19,21 +19,21 @@ _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", 
 
 
 def answer(
-    order: Order, outcome: Outcome, report: Report, document: Mapping[str, Any], said: Iterable[str], as_json: bool
+    order: Order, outcome: Outcome, report: Report, document: Mapping[str, Any], lines: Iterable[str], as_json: bool
 ) -> NoReturn:
     """End a command that answers a question: with the document or with lines, and with what Ansible had to say."""
     if as_json and document:
         print(json.dumps(named(order, document), indent=2))
         raise typer.Exit(outcome)
     if not as_json:
-        for line in said:
+        for line in lines:
             print(printable(by_name(order, line)))
         show(order, report)
     end(order, outcome, report, as_json)
 
 
 def show(order: Order, report: Report) -> None:
-    """What a scan or the doctor found; of a host without it, why."""
+    """Show what a scan or the doctor found; of a host without it, why."""
     lines = str(report.drift.get("msg", "")).splitlines() + (
         list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
     )
@@ -61,19 +61,19 @@ def named(order: Order, document: Any) -> Any:
 
 
 def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
-    """What failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
-    said: list[tuple[str, str]] = []
+    """Yield what failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
+    lines: list[tuple[str, str]] = []
     # Those without an answer last and by name: they come in the order in which their attempts ended.
     answered = [host for host in report.messages if host not in report.silent]
     for host in [*answered, *sorted(report.messages.keys() & report.silent.keys())]:
         for text in report.messages[host] if host not in but else ():
             finding = report.silent.get(host)
             if finding and text == finding.fact:
-                said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
+                lines.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
             else:
-                said += [(f"{host}: {line.removeprefix(f'{host}: ')}", "") for line in text.splitlines()]
-    ways, without = together([way for _, way in said], _nobody_answers(report))
-    for (line, _), way in zip(said, ways, strict=True):
+                lines += [(f"{host}: {line.removeprefix(f'{host}: ')}", "") for line in text.splitlines()]
+    ways, without = together([way for _, way in lines], _nobody_answers(report))
+    for (line, _), way in zip(lines, ways, strict=True):
         yield line
         if way:
             yield f"    way out: {way}"

@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
-    """What a reader wants first: each cluster, then what its verdict is made of."""
+    """Yield what a reader wants first: each cluster, then what its verdict is made of."""
     for cluster in evidence["clusters"]:
         name = cluster["name"]
         yield Row(name, f"{host_count(len(cluster['hosts']))}, {cluster['topology']}", cluster["verdict"], "")
@@ -52,7 +52,7 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def remarks(evidence: Mapping[str, Any]) -> Iterator[Row]:
-    """What the page says beside its verdicts: that hosts are no Sparks, warnings, and what has changed since."""
+    """Yield what the page says beside its verdicts: that hosts are no Sparks, warnings, and what has changed since."""
     if hosts := evidence_page.virtual(evidence):
         yield Row("", ", ".join(hosts), "virtual", "no real Sparks: their figures say nothing of a Spark")
     for warning in evidence_page.warnings_of(evidence):

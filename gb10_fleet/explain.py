@@ -11,31 +11,37 @@ _TOLD = ("refusals", "joint_refusals", "findings")
 _INDENT = "    "
 
 
+def explained(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what a program reads of them, by host."""
+    return {host: {key: result[key] for key in ("uncertain", "roles")} for host, result in results.items()}
+
+
 def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iterator[str]:
     """The lines for these hosts. Settings that nobody set are counted; with `defaults` they are shown."""
     for host, result in explained.items():
-        for role, told in result["roles"].items():
+        for role, decided in result["roles"].items():
             yield f"{host}: {role}"
-            yield from _settings(told["settings"], defaults)
-            yield from _plan(told["plan"])
-            for text in told["refusals"]:
+            yield from _settings(decided["settings"], defaults)
+            yield from _plan(decided["plan"])
+            for text in decided["refusals"]:
                 yield f"  refused: {text}"
-            for unit, said in told["wishes"].items():
-                yield f"  wish: {unit}: {said}"
-            yield f"  resources: {len(told['resources'])}"
-            for resource in told["resources"]:
-                yield f"{_INDENT}{_resource(resource)}"
+            for unit, wish in decided["wishes"].items():
+                yield f"  wish: {unit}: {wish}"
+            yield f"  resources: {len(decided['resources'])}"
+            for resource in decided["resources"]:
+                (kind, name), *rest = resource.items()
+                yield " ".join([f"{_INDENT}{kind}: {name}", *(f"{key}={json.dumps(value)}" for key, value in rest)])
         if result["uncertain"]:
             names = ", ".join(result["uncertain"])
             yield f"{host}: facts of {names} are missing or of an earlier run; the doctor reads new ones"
 
 
 def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str]:
-    given = [each for each in settings if defaults or each["origin"] != "default"]
-    rest = len(settings) - len(given)
-    yield f"  settings: {len(given)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
-    width = max((len(each["name"]) for each in given), default=0)
-    for each in given:
+    shown = [each for each in settings if defaults or each["origin"] != "default"]
+    rest = len(settings) - len(shown)
+    yield f"  settings: {len(shown)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
+    width = max((len(each["name"]) for each in shown), default=0)
+    for each in shown:
         yield f"{_INDENT}{each['name']:<{width}}  {json.dumps(each['value'])}  ({each['origin']})"
 
 
@@ -50,8 +56,3 @@ def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{_INDENT}{key:<{width}}  {json.dumps(value)}"
     for finding in plan["findings"]:
         yield f"  {finding['severity']}: {finding['id']}: {finding['fact']}"
-
-
-def _resource(resource: Mapping[str, Any]) -> str:
-    kind, *rest = resource.items()
-    return " ".join([f"{kind[0]}: {kind[1]}", *(f"{key}={json.dumps(value)}" for key, value in rest)])

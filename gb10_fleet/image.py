@@ -150,10 +150,10 @@ def _kernels(facts: Facts, judged: Judgement) -> Iterator[str]:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.images import kernels
 
     yield f"kernels of vLLM: {judged.build}"
-    own = [kernels.of(each) for each in facts["extensions"] if each["owner"] == "vllm"]
-    own.sort(key=lambda each: each not in judged.kernels)
-    width = max((len(each.name) for each in own), default=0)
-    for each in own:
+    of_vllm = [kernels.of(each) for each in facts["extensions"] if each["owner"] == "vllm"]
+    of_vllm.sort(key=lambda each: each not in judged.kernels)
+    width = max((len(each.name) for each in of_vllm), default=0)
+    for each in of_vllm:
         yield f"  {each.name:<{width}}  {each.text}"
     states: dict[str, Counter[str]] = {}
     for extension in facts["extensions"]:
@@ -166,8 +166,8 @@ def _kernels(facts: Facts, judged: Judgement) -> Iterator[str]:
         "unread": "not read",
     }
     for owner, counts in sorted(states.items()):
-        told = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
-        yield f"kernels of {owner}, by file: {told}"
+        counted = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
+        yield f"kernels of {owner}, by file: {counted}"
 
 
 def _size(count: int) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -14,7 +13,7 @@ from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, run
 
 MODULE = "gb10.fleet.image_build"
-_SAID = ("verdict", "image", "digests", "json", "lines")
+_FOR_PROGRAMS = ("verdict", "image", "digests", "json", "lines")
 
 
 def register(app: typer.Typer) -> None:
@@ -30,20 +29,15 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build an image for a GB10 and prove it. Says so where there is nothing to build. Changes no service."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def watch(event: Mapping[str, Any]) -> None:
-        data = event.get("event_data", {})
-        if data.get("resolved_action") == MODULE and "lines" in data.get("res", {}):
-            found[data["host"]] = {key: data["res"][key] for key in _SAID if key in data["res"]}
-
-    order = Order("gb10.fleet.build_image", inventory, host, check, words=ctx.obj or ())
-    outcome, report = run(order, quiet=as_json or check, watch=watch)  # with --check it only reads, and takes seconds
+    order = Order("gb10.fleet.build_image", inventory, host, check, words=ctx.obj or (), asks={MODULE: "lines"})
+    outcome, report = run(order, quiet=as_json or check)  # with --check it only reads, and takes seconds
+    results = report.answers[MODULE]
     if as_json:
-        said = {"messages": report.messages, "errors": report.errors}
-        print(json.dumps({"outcome": outcome.name, "hosts": found, **said}, indent=2))
+        hosts = {name: {key: result[key] for key in _FOR_PROGRAMS if key in result} for name, result in results.items()}
+        more = {"messages": report.messages, "errors": report.errors}
+        print(json.dumps({"outcome": outcome.name, "hosts": hosts, **more}, indent=2))
         raise typer.Exit(outcome)
-    for name, result in found.items():
+    for name, result in results.items():
         for line in result["lines"]:
             print(printable(f"{name}: {line}"))
     if check:

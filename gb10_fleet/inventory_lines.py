@@ -40,7 +40,7 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     lines = [line for line in lines if line.partition(":")[0] not in said]
     if mistake := yaml_mistake(inventory):
         raise Taken(mistake)
-    if not any(group in _keys(_read(path)) for path in _files(inventory)):
+    if not any(group == key for path in _files(inventory) for _, key, _ in _entries(_read(path))):
         raise Taken(f"{inventory} has no group {group}; say --group NAME of the hosts that serve it")
     if single := next(
         (file.parent.with_suffix(kind) for kind in _KINDS[1:] if file.parent.with_suffix(kind).exists()), None
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_of(group: str, file: Path, way: tuple[str, ...]) -> bool:
-    """Whether a variable in this file, below these keys, is one of all hosts of the group."""
+    """Tell whether a variable in this file, below these keys, is one of all hosts of the group."""
     if file.parts[0] == "group_vars":
         return file.with_suffix("").parts[1] in (group, "all") and not way
     return way[-2:] in ((group, "vars"), ("all", "vars"))
@@ -134,7 +134,7 @@ def _variables(folder: Path, names: Iterable[str]) -> Iterator[tuple[Path, tuple
 
 
 def _files(inventory: Path) -> list[Path]:
-    """What may be YAML of an inventory; of others (a script, INI) only Ansible knows what they say."""
+    """Return what may be YAML of an inventory; of others (a script, INI) only Ansible knows what they say."""
     if inventory.is_file():
         return [inventory]
     return sorted(
@@ -172,10 +172,6 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_multi_constructor("!", lambda *_: None)
-
-
-def _keys(content: Any) -> set[str]:
-    return {key for _, key, _ in _entries(content)}
 
 
 def _entries(content: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:

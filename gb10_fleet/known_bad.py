@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypedDict
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 from gb10_fleet import release_plan
@@ -51,9 +53,15 @@ def signers() -> Path:
 def added(known: Mapping[str, Any], folder: Path, trusted: Path | None = None) -> dict[str, Any]:
     """catalog/releases.yml with the entries of the fleet's own file, if there is one."""
     file = folder / FILE
+    trusted = trusted or signers()
     if not os.path.lexists(file):  # of a link that leads nowhere the read says so; a list is never off in silence
+        if os.path.lexists(f"{file}.sig"):
+            raise NotTrusted(f"{file} is gone, and its signature is there: bring it back, or remove {file}.sig")
+        if trusted.exists():
+            way = f"remove {trusted} where nobody signs one"
+            print(printable(f"{file} is not there, so only the catalog's list counts; {way}"), file=sys.stderr)
         return dict(known)
-    return {**known, "known_bad": [*known["known_bad"], *_entries(file, trusted or signers())]}
+    return {**known, "known_bad": [*known["known_bad"], *_entries(file, trusted)]}
 
 
 def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:
@@ -98,7 +106,7 @@ def _never_fits(entry: Mapping[str, Any]) -> str:
 
 
 def _verify(file: Path, content: bytes, trusted: Path) -> None:
-    """What was read is what is verified: nobody exchanges the file in between."""
+    """Verify what was read: nobody exchanges the file in between."""
     signature = Path(f"{file}.sig")
     way_out = f"sign it: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {file}"
     if not signature.is_file():
@@ -156,7 +164,7 @@ def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[b
 
 
 def unknown(accepted: Iterable[str], known: Iterable[Mapping[str, Any]]) -> str | None:
-    """Which of these ids is none of a known trouble, with those that there are."""
+    """Return which of these ids is none of a known trouble, with those that there are."""
     ids = [row["id"] for row in known]
     wrong = next((id_ for id_ in accepted if id_ not in ids), None)
     return wrong and f"--accept {wrong}: no such trouble is known: {', '.join(ids) or 'none'}"
@@ -167,5 +175,5 @@ def of_rollout(folder: Path, accept: Sequence[str]) -> dict[str, Any]:
     words = [word.partition("=") for word in accept]
     if bad := [name for name, _, reason in words if not name or not reason.strip()]:
         raise NotTrusted(f"--accept {bad[0]}: write ID=REASON")
-    own = added({"known_bad": []}, folder)["known_bad"]
-    return {"known_bad": own, "accept": {name: reason for name, _, reason in words}}
+    entries = added({"known_bad": []}, folder)["known_bad"]
+    return {"known_bad": entries, "accept": {name: reason for name, _, reason in words}}

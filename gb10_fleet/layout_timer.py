@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +58,7 @@ WantedBy=timers.target
 
 @dataclass(frozen=True)
 class Timer:
-    """When to switch to a layout, of which inventories, from which folder."""
+    """Describes when to switch to a layout, of which inventories, from which folder."""
 
     name: str
     when: str
@@ -92,11 +92,9 @@ class Timer:
         return _OF + _line(self._whose())
 
     def _whose(self) -> list[str]:
-        return [*self._inventory(), *(("--limit", self.limit) if self.limit else ())]
-
-    def _inventory(self) -> Iterator[str]:
-        for inventory in self.inventories:
-            yield from ("-i", inventory if "," in inventory else str((self.folder / inventory).resolve()))
+        places = (name if "," in name else str((self.folder / name).resolve()) for name in self.inventories)
+        inventories = [word for place in places for word in ("-i", place)]
+        return [*inventories, *(("--limit", self.limit) if self.limit else ())]
 
 
 def _line(words: Sequence[str]) -> str:
@@ -126,7 +124,7 @@ def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def place(root: bool) -> tuple[Path, list[str]]:
-    """Where units of this user are, and how systemctl is told so."""
+    """Return where units of this user are, and how systemctl is told so."""
     if root:
         return Path("/etc/systemd/system"), ["systemctl"]
     configured = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
@@ -134,12 +132,12 @@ def place(root: bool) -> tuple[Path, list[str]]:
 
 
 def no_consent(lacking: Sequence[str]) -> str:
-    """What is said where hosts lack the consent."""
+    """Return what is said where hosts lack the consent."""
     return f"a switch without you needs your consent: set {CONSENT}: true for {some(lacking)}"
 
 
 def refuse(timer: Timer, run: Run) -> None:
-    """What no host needs to judge: the name, the time, and the paths."""
+    """Judge what needs no host: the name, the time, and the paths."""
     _refuse_name(timer)
     timer.files()
     _is_to_come(timer.when, run)

@@ -31,11 +31,11 @@ def facts(model: str, revision: str, file: Path | None) -> ModelFacts | None:
         raise FactsError(f"{error}" + (f"; near it: {', '.join(near)}" if near else "")) from None
 
 
-def file(given: Path | None, found: ModelFacts | None) -> str:
+def file(path: Path | None, found: ModelFacts | None) -> str:
     """The file for the inventory to name; empty where the role finds the same on this machine by itself."""
-    if given is None or found is None or known.here(found.id, found.revision, "") == found:
+    if path is None or found is None or known.here(found.id, found.revision, "") == found:
         return ""
-    return str(given.absolute())
+    return str(path.absolute())
 
 
 def written(model: str, revision: str, file: Path | None) -> str:
@@ -50,6 +50,6 @@ def written(model: str, revision: str, file: Path | None) -> str:
 
 def draft(flags: models.Flags, file: Path | None = None) -> ModelFacts | None:
     """The facts of the second model that --speculative-config names."""
-    given = {serving_plan.canonical(flag): value for flag, value in flags.items()}
-    name, revision = speculation.draft_model(given), str(speculation.said(given).get("revision") or "")
+    by_flag = {serving_plan.canonical(flag): value for flag, value in flags.items()}
+    name, revision = speculation.draft_model(by_flag), str(speculation.said(by_flag).get("revision") or "")
     return known.facts(name, revision, file, network=True) if name else None

@@ -69,7 +69,7 @@ class Asking(Told):
 
 
 class Playbook(Asking):
-    """What follows `--` is for ansible-playbook, and in `ctx.obj`."""
+    """Hands on what follows `--` to ansible-playbook, in `ctx.obj`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)

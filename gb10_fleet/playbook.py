@@ -15,6 +15,7 @@ import shlex
 import sys
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -34,7 +35,6 @@ from gb10_fleet.rollout import words
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
 DOCTOR, REFUSE = "doctor", "refuse"
 FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve", "kept_out"
-LAYOUTS = "layouts"  # a task that says which layouts the inventory has
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -52,7 +52,7 @@ _BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
 
 
 class Outcome(IntEnum):
-    """How a run ended; the value is the exit status of `gb10`."""
+    """Describes how a run ended; the value is the exit status of `gb10`."""
 
     done = 0
     failed = 2
@@ -65,7 +65,11 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, where, and how. `timeout_s` None: as long as it takes."""
+    """Describes what to run, where, and how. `timeout_s` None: as long as it takes.
+
+    `asks`: the modules whose results the command reads, and of each the key that only an answer has. A task of another
+    module has the value of its `__gb10_step` in place of the module.
+    """
 
     playbook: str
     inventories: Sequence[str]
@@ -76,10 +80,11 @@ class Order:
     words: Sequence[str] = ()  # of the command line, for ansible-playbook as they are
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: int | None = None
+    asks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lists(self) -> bool:
-        """Whether Ansible only lists what it would do, and asks no host."""
+        """Tell whether Ansible only lists what it would do, and asks no host."""
         return bool(self.words) and words.lists(words.read(self.words))
 
     def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
@@ -99,21 +104,16 @@ class Trouble(NamedTuple):
 
 @dataclass
 class Report:
-    """What the events of a run said."""
+    """Describes what the events of a run said."""
 
     stats: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ok": {host: count}, "dark": {...}, ...}
     findings: list[dict[str, Any]] = field(default_factory=list)
     refused: bool = False
     evidence: str | None = None
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
-    explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
-    health: dict[str, dict[str, Any]] = field(default_factory=dict)  # the readings of gb10.fleet.health_facts, by host
-    glances: dict[str, dict[str, Any]] = field(default_factory=dict)  # the looks of gb10.fleet.glance, by host
-    releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
-    services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
-    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
-    layouts: dict[str, Any] = field(default_factory=dict)
-    layouts_by_timer: dict[str, Any] = field(default_factory=dict)
+    asks: Mapping[str, str] = field(default_factory=dict)  # of the order
+    # The last of each host for what it asks; empty where none came.
+    answers: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     silent: dict[str, Finding] = field(default_factory=dict)  # hosts that gave no answer to a task that says no more
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
@@ -152,33 +152,21 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
-        elif action == "gb10.fleet.explain" and "roles" in result:
-            self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
-        elif action == "gb10.fleet.health_facts" and "health" in result:
-            self.health[data["host"]] = result["health"]
-        elif action == "gb10.fleet.services" and "services" in result:
-            self.services[data["host"]] = result
-        elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
-            said = json.loads(result["msg"])
-            self.layouts, self.layouts_by_timer = said["layouts"], said["by_timer"]
-        elif action == "gb10.fleet.recorder_facts" and "recorded" in result:
-            self.health[data["host"]] = {**self.health.get(data["host"], {}), "recorded": result["recorded"]}
-        elif action == "gb10.fleet.glance" and "hosts" in result:
-            self.glances = result["hosts"]
-        elif action == "gb10.fleet.release_facts" and "release" in result:
-            self.releases[data["host"]] = {key: result.get(key) for key in ("release", "cluster", "rehearsal")}
+        for asked in (action, data.get("step")):
+            if asked in self.asks and self.asks[asked] in result:
+                self.answers[asked][data["host"]] = result
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind == "runner_on_failed" and data.get("step") == KEPT_OUT:
             self.kept_out[data["host"]] = _brief(result, "a router did not take it back")
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = said_by(event, "it failed and gave no reason")
+            reason = said_by(event, "it failed and gave no reason")
             if found := no_answer(event):
                 self.silent.setdefault(data["host"], found)
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
-            in_table = action == "gb10.fleet.drifted" or said == self.drift.get("msg")
-            if said not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
-                known.append(said)
+            in_table = action == "gb10.fleet.drifted" or reason == self.drift.get("msg")
+            if reason not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
+                known.append(reason)
         self._take_state(data, result)
         self._take_error(event)
         if kind in _RESULTS and self.through is None:
@@ -224,7 +212,7 @@ class Report:
                     known[host].append(item)
 
     def _take_error(self, event: Mapping[str, Any]) -> None:
-        """What Ansible says outside of plays and tasks comes line by line, and an error may have several."""
+        """Take a line that Ansible says outside of plays and tasks; an error may have several."""
         kind, line = event.get("event"), str(event.get("stdout", "")).strip()
         self.tasks = self.tasks or kind == "playbook_on_task_start" or line.startswith(_BANNERS)
         is_error = line.startswith(_ERROR)
@@ -254,12 +242,12 @@ class Report:
 
 
 def no_answer(event: Mapping[str, Any]) -> Finding | None:
-    """What a host that gave no answer comes down to, unless the task has said it already."""
+    """Return what a host that gave no answer comes down to, unless the task has said it already."""
     data = event.get("event_data", {})
-    said = str(data.get("res", {}).get("msg", ""))
-    if event.get("event") != "runner_on_unreachable" or "way out: " in said:
+    message = str(data.get("res", {}).get("msg", ""))
+    if event.get("event") != "runner_on_unreachable" or "way out: " in message:
         return None
-    return from_failure(data["host"], said, cluster=data.get("cluster") or data["host"])
+    return from_failure(data["host"], message, cluster=data.get("cluster") or data["host"])
 
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:
@@ -269,8 +257,8 @@ def said_by(event: Mapping[str, Any], silent: str) -> str:
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:
-    said = str(result.get("msg") or result.get("censored") or silent)
-    return said if len(said) <= SAID_LIMIT else f"{said[:SAID_LIMIT]} ... ({len(said)} characters)"
+    reason = str(result.get("msg") or result.get("censored") or silent)
+    return reason if len(reason) <= SAID_LIMIT else f"{reason[:SAID_LIMIT]} ... ({len(reason)} characters)"
 
 
 Runner = Callable[..., Any]
@@ -346,7 +334,7 @@ def run(
 
     `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
     """
-    report = Report(listed=order.lists)
+    report = Report(listed=order.lists, asks=order.asks)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:
@@ -386,7 +374,7 @@ def run(
 
 
 def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
-    """Which host it was that Ansible did not find: its own line names none."""
+    """Return which host it was that Ansible did not find: its own line names none."""
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
     where = " ".join(f"-i {name}" for name in order.inventories)
@@ -394,13 +382,16 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
 
 
 def _unparsed(errors: Sequence[str]) -> list[str]:
-    """Where the YAML is wrong in an inventory that Ansible could not parse: its own line names the file alone."""
+    """Return where the YAML is wrong in an inventory that Ansible could not parse.
+
+    Its own line names the file alone.
+    """
     found = [match[1] for line in errors if (match := _NOT_PARSED.search(line))]
     return [mistake for name in found if Path(name).is_file() and (mistake := yaml_mistake(Path(name)))]
 
 
 def ours(report: Report) -> list[str]:
-    """What we say of a run that did not begin or did not end, beside Ansible's own words."""
+    """Return what we say of a run that did not begin or did not end, beside Ansible's own words."""
     return [line for line in report.errors if line in (NO_HOST, KILLED, report.no_target) or line.endswith(_LISTS_THEM)]
 
 

@@ -23,6 +23,6 @@ def found(ctx: typer.Context, accepted: Mapping[str, str]) -> recipes.Recipe:
 
 
 def _is_said(ctx: typer.Context, name: str) -> bool:
-    """Whether it was said on the command line, and is not the default."""
+    """Tell whether it was said on the command line, and is not the default."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

@@ -15,12 +15,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal impo
 from gb10_fleet import known_bad, release_plan
 from gb10_fleet.rollout.journal import place
 
+MODULE = "gb10.fleet.release_facts"
 _COLUMNS = ("host", "release", "state", "next", "set")
 _INDENT = "    "
 
 
 class WrongQuestion(Exception):
-    """What cannot be asked; the text says why."""
+    """Says why something cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, answer in answers.items():
-        if answer["cluster"] and host in hosts:
-            clusters.setdefault(answer["cluster"], {})[host] = answer["release"]
+        if host in hosts and (cluster := answer.get("cluster")):
+            clusters.setdefault(cluster, {})[host] = answer["release"]
     return {
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
         "newer": newest and _newer(newest.date[:10], known),
@@ -98,7 +99,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _newer(date: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the catalog has seen since: a host knows no more than its own checker does."""
+    """Return what the catalog has seen since: a host knows no more than its own checker does."""
     row = max(known["releases"], key=lambda each: str(each["released"]))
     if row["released"] <= date:
         return None
@@ -120,16 +121,16 @@ def _unusable(problem: str) -> dict[str, Any]:
 def table(found: Mapping[str, Any]) -> Iterator[str]:
     """One row for each host; below it why, and what is in the way."""
     hosts: Mapping[str, Mapping[str, Any]] = found["hosts"]
-    lines = columns([_COLUMNS, *(_row(host, said) for host, said in hosts.items())])
+    lines = columns([_COLUMNS, *(_row(host, row) for host, row in hosts.items())])
     yield from lines[:1] if hosts else ()
-    for line, said in zip(lines[1:], hosts.values(), strict=True):
+    for line, row in zip(lines[1:], hosts.values(), strict=True):
         yield line
-        yield f"{_INDENT}{said['reason']}"
-        yield from (f"{_INDENT}blocked: {text}" for text in said["blocks"])
-        yield from (f"{_INDENT}below a floor: {text}" for text in said["below_floors"])
-        if said["recipes"] and (doubt := boards.doubt(said["board"])):
+        yield f"{_INDENT}{row['reason']}"
+        yield from (f"{_INDENT}blocked: {text}" for text in row["blocks"])
+        yield from (f"{_INDENT}below a floor: {text}" for text in row["below_floors"])
+        if row["recipes"] and (doubt := boards.doubt(row["board"])):
             yield f"{_INDENT}{doubt}"
-        yield from (f"{_INDENT}recipe that cannot be read: {name}" for name in said["broken_recipes"])
+        yield from (f"{_INDENT}recipe that cannot be read: {name}" for name in row["broken_recipes"])
     for cluster, differences in found["mixed_firmware"].items():
         yield f"{cluster}: mixed firmware, so its members serve one model on two levels"
         yield from (f"{_INDENT}{text}" for text in differences)
@@ -138,13 +139,13 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         if newer := found["newer"]:
             bad = f", known bad: {', '.join(newer['known_bad'])}" if newer["known_bad"] else ""
             yield f"the catalog knows a newer one: {newer['name']} ({newer['date']}){bad}"
-        if any(said["next"] for said in hosts.values()):
+        if any(row["next"] for row in hosts.values()):
             yield "what a move to it takes: gb10 release plan; what each state means: docs/releases.md"
 
 
-def _row(host: str, said: Mapping[str, Any]) -> Sequence[str]:
-    release = said["release"] or "-"
-    if said["shown"] not in (None, release):
-        release = f"{release} ({said['shown']})"
-    torn = f" ({', '.join(said['torn'])})" if said["torn"] else ""
-    return host, release, said["state"] + torn, said["next"] or "-", (said["next"] and said["set"]) or "-"
+def _row(host: str, row: Mapping[str, Any]) -> Sequence[str]:
+    release = row["release"] or "-"
+    if row["shown"] not in (None, release):
+        release = f"{release} ({row['shown']})"
+    torn = f" ({', '.join(row['torn'])})" if row["torn"] else ""
+    return host, release, row["state"] + torn, row["next"] or "-", (row["next"] and row["set"]) or "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -12,7 +12,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
 
 NEWEST = "newest"
@@ -49,7 +48,7 @@ def _month_of(name: str) -> str:
 
 
 def asked(to: str) -> dict[str, Any]:
-    """What each host needs to simulate the way there: gb10_release_plan of the playbook."""
+    """Return what each host needs to simulate the way there: gb10_release_plan of the playbook."""
     sets = catalog.load("host_sets")
     rows = catalog.load("releases")["releases"]
     return {
@@ -80,7 +79,10 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
     """`answers`: what gb10.fleet.release_facts returned, by host."""
-    wrong = {host: _problem(answer) for host, answer in answers.items()}
+    wrong = {
+        host: answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
+        for host, answer in answers.items()
+    }
     sound = {host: answer for host, answer in answers.items() if wrong[host] is None}
     recipes = verdict.union({host: answer["release"] for host, answer in sound.items()})
     name = asked(to)["to"]
@@ -90,7 +92,9 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
         for host, answer in sound.items()
     }
     if release is None and name != NEWEST:
-        reason = f"no release is called {to}; there are {_names(recipes, what)}, and newest"
+        # Hosts may know newer ones than the catalog: so no name is wrong before they answered.
+        names = dict.fromkeys([row["name"] for row in what.releases["releases"]] + [recipe.name for recipe in recipes])
+        reason = f"no release is called {to}; there are {', '.join(names)}, and newest"
         hosts = dict.fromkeys(sound, Rehearsed(rehearsal.UNKNOWN, reason))
     hosts |= {
         host: Rehearsed(rehearsal.UNKNOWN, f"its answer cannot be used: {text}")
@@ -109,16 +113,6 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
     }
 
 
-def _names(recipes: Sequence[Recipe], what: Known) -> str:
-    """Of the catalog and of the hosts, which may know newer ones: so no name is wrong before they answered."""
-    names = [row["name"] for row in what.releases["releases"]]
-    return ", ".join(dict.fromkeys([*names, *(recipe.name for recipe in recipes)]))
-
-
-def _problem(answer: Mapping[str, Any]) -> str | None:
-    return answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
-
-
 def table(found: Mapping[str, Any]) -> Iterator[str]:
     """One row for each host; below it what comes, what stays torn, and what is in the way."""
     hosts: Mapping[str, Mapping[str, Any]] = found["hosts"]
@@ -126,39 +120,39 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         return
     if found["to"]:
         yield f"to {found['to']['name']} ({found['to']['date'][:10]}); nothing was changed"
-    lines = columns([_COLUMNS, *(_row(host, said) for host, said in hosts.items())])
+    lines = columns([_COLUMNS, *(_row(host, row) for host, row in hosts.items())])
     yield lines[0]
-    for line, said in zip(lines[1:], hosts.values(), strict=True):
+    for line, row in zip(lines[1:], hosts.values(), strict=True):
         yield line
-        yield f"{_INDENT}{said['reason']}"
-        yield from (f"{_INDENT}{text}" for text in _details(said))
+        yield f"{_INDENT}{row['reason']}"
+        yield from (f"{_INDENT}{text}" for text in _details(row))
 
 
-def _row(host: str, said: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         host,
-        said["state"],
-        str(len(said["packages"])),
-        str(len(said["firmware"])),
-        f"{said['download_mib']} MiB",
-        f"{said['minutes']} min",
-        str(said["reboots"]),
-        said["set"] or "-",
+        row["state"],
+        str(len(row["packages"])),
+        str(len(row["firmware"])),
+        f"{row['download_mib']} MiB",
+        f"{row['minutes']} min",
+        str(row["reboots"]),
+        row["set"] or "-",
     )
 
 
-def _details(said: Mapping[str, Any]) -> Iterator[str]:
-    if said["packages"]:
-        names = [f"{name} {version}" for name, version in sorted(said["packages"].items())]
+def _details(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["packages"]:
+        names = [f"{name} {version}" for name, version in sorted(row["packages"].items())]
         more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         yield f"packages: {', '.join(names[:SHOWN])}{more}"
-    if said["removes"]:
-        yield f"removed: {', '.join(sorted(said['removes']))}"
+    if row["removes"]:
+        yield f"removed: {', '.join(sorted(row['removes']))}"
     words = {
         "firmware": "firmware", "parameters": "kernel parameter", "held": "known bad", "blocks": "blocked",
         "torn": "stays torn", "below_floors": "stays below a floor", "rollback": "way back",
     }  # fmt: skip
     for key, word in words.items():
-        yield from (f"{word}: {text}" for text in said[key])
-    if said["lists_age_s"] is not None and said["lists_age_s"] >= 86400:
-        yield f"apt's lists are {said['lists_age_s'] // 86400} days old: newer packages are not in them"
+        yield from (f"{word}: {text}" for text in row[key])
+    if row["lists_age_s"] is not None and row["lists_age_s"] >= 86400:
+        yield f"apt's lists are {row['lists_age_s'] // 86400} days old: newer packages are not in them"

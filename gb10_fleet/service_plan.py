@@ -14,11 +14,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan im
 _SHARE = "--gpu-memory-utilization"
 
 
-def asked(said: str, flags: Flags, memory_bytes: float, given: Given) -> tuple[dict[str, str | None], Given]:
+def asked(service: str, flags: Flags, memory_bytes: float, given: Given) -> tuple[dict[str, str | None], Given]:
     """The flags with the share of the host that the service may take, and what was named with it."""
-    if not said:
+    if not service:
         return dict(flags), given
-    name, equals, gib = said.partition("=")
+    name, equals, gib = service.partition("=")
     if not service_entries.is_name(name):
         raise typer.BadParameter(
             f"--service {name!r} is no name of a service: 1 to 31 small letters, digits and -, such as embed"
@@ -28,10 +28,11 @@ def asked(said: str, flags: Flags, memory_bytes: float, given: Given) -> tuple[d
         return dict(flags), given
     most = memory_bytes / memory_fit.GIB
     if _SHARE in map(canonical, flags):
-        raise typer.BadParameter(f"--service {said} and --set {_SHARE.lstrip('-')} say the same; leave one out")
+        raise typer.BadParameter(f"--service {service} and --set {_SHARE.lstrip('-')} say the same; leave one out")
     if not 0 < (wanted := _number(gib)) < most:
         raise typer.BadParameter(
-            f"--service {said}: {gib or 'nothing'} is no number of GiB above 0 and below MemTotal, which is {most:.1f}"
+            f"--service {service}: {gib or 'nothing'} is no number of GiB above 0 and below MemTotal, which is "
+            f"{most:.1f}"
         )
     share = math.floor(wanted / most * 1000) / 1000  # as the role counts it
     return {**flags, _SHARE: f"{share:.3f}"}, replace(given, service_gib=wanted)

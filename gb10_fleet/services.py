@@ -23,7 +23,7 @@ class Row(NamedTuple):
 
     @property
     def wakes(self) -> bool:
-        """Whether a request would start it."""
+        """Tell whether a request would start it."""
         wish = self.said["wish"]
         return wish is not None and is_asleep(wish)
 
@@ -80,17 +80,17 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
 
 
 def _line(row: Row, now: datetime) -> tuple[str, ...]:
-    said = row.said
-    gib = said["memory_gib"]
+    service = row.said
+    gib = service["memory_gib"]
     return (
-        said["name"],
+        service["name"],
         row.host,
-        said["phase"] or said["state"],
-        _ago(said["since"], now),
-        said["model"] or "-",
-        str(said["port"] or "-"),
+        service["phase"] or service["state"],
+        _ago(service["since"], now),
+        service["model"] or "-",
+        str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
-        said_of(said["wish"]) if said["wish"] else "-",
+        said_of(service["wish"]) if service["wish"] else "-",
     )
 
 
@@ -114,7 +114,10 @@ def document(found: Sequence[Row], silent: Sequence[str], now: datetime) -> dict
 
 
 def without_service(mine: Sequence[Row], bound_s: float) -> str:
-    """How long a change of a service leaves it without an answer, once its files are on the hosts: the load alone."""
+    """Return how long a change of a service leaves it without an answer, once its files are on the hosts.
+
+    The load alone.
+    """
     known = [row.said["load_s"] for row in mine if row.said["load_s"] is not None]
     if known:
         return f"{max(known):.0f} s without service: the load alone, as long as the last one took"

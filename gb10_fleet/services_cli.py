@@ -31,6 +31,9 @@ Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
+# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
+_MODULE, _LAYOUTS = "gb10.fleet.services", "layouts"
+_ASKS = {_MODULE: "services", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -41,13 +44,18 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    layouts: dict[str, Any]  # by host
+    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
+    layouts: dict[str, Any]
+    by_timer: dict[str, Any]
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
 
     def states(self) -> set[tuple[str, str, bool]]:
-        """What a switch is decided by: of each service on a host, whether it runs or a request would start it."""
+        """Return what a switch is decided by.
+
+        Of each service on a host, whether it runs or a request would start it.
+        """
         return {(row.host, row.said["name"], row.runs or row.wakes) for row in self.found}
 
     def wish(self, service: str, mine: Sequence[Row], **more: Any) -> Outcome:
@@ -61,7 +69,7 @@ class Fleet:
 
 
 def _limits() -> dict[str, float]:
-    """When memory counts as not returned."""
+    """Return when memory counts as not returned."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
     return {
@@ -75,7 +83,7 @@ def _read(
 ) -> tuple[Fleet, Report]:
     """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
-    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj), tell)
+    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=_ASKS), tell)
 
 
 def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
@@ -83,16 +91,18 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     silent = _silent(report)
-    if outcome is not Outcome.done and not report.services:
+    if outcome is not Outcome.done and not report.answers[_MODULE]:
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    return Fleet(order, rows(report.services), silent, report.layouts), report
+    inventory = [json.loads(result["msg"]) for result in report.answers[_LAYOUTS].values()] or [{}]
+    found = rows(report.answers[_MODULE])
+    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer"))), report
 
 
 def _silent(report: Report) -> list[str]:
-    return [host for host in report.hosts if host not in report.services]
+    return [host for host in report.hosts if host not in report.answers[_MODULE]]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -135,7 +145,7 @@ def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: J
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
     now = datetime.now(UTC)
     if as_json:
-        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj), now)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=_ASKS), now)
     fleet, report = _read(ctx, inventory, limit, tell=False)
     for line in table(fleet.found, now):
         print(printable(line))
@@ -147,7 +157,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     """One object, also where no host answers or Ansible could not begin."""
     outcome, report = run(order, quiet=True)
     silent = _silent(report)
-    answer = document(rows(report.services), silent, now)
+    answer = document(rows(report.answers[_MODULE]), silent, now)
     if silent:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}
@@ -219,7 +229,9 @@ def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRetu
         if locks.owner(folder):
             see = by_name(fleet.order, "see `gb10 status -i INVENTORY`")
             _end(f"a rollout is at work on this fleet; nothing was changed: {see}", Outcome.refused)
-        _same_as_decided(fleet)
+        again, _ = _asked(fleet.order, tell=True)  # another switch may have ended between the look and the lock
+        if again.silent or again.states() != fleet.states():
+            _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
         _switched(fleet, stops, starts)
     finally:
         held.close()
@@ -233,13 +245,6 @@ def _lock(held: contextlib.ExitStack, folder: Path) -> None:
         _end(f"{error}. Nothing was changed", Outcome.refused)
     except OSError as error:  # an inventory that only others may write beside
         print(printable(f"without a lock against a second switch: {folder}: {error.strerror}"), file=sys.stderr)
-
-
-def _same_as_decided(fleet: Fleet) -> None:
-    """Another switch may have ended between the look at the hosts and the lock."""
-    again, _ = _asked(fleet.order, tell=True)
-    if again.silent or again.states() != fleet.states():
-        _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
 
 
 def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
@@ -286,8 +291,8 @@ def layout(
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
     timer = _timer(name, at, inventory, limit, yes)
-    fleet, report = _read(ctx, inventory, limit, name)
-    lacking = layouts.without_consent(fleet.layouts, report.layouts_by_timer)
+    fleet, _ = _read(ctx, inventory, limit, name)
+    lacking = layouts.without_consent(fleet.layouts, fleet.by_timer)
     if by_timer and lacking:
         _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
@@ -305,9 +310,9 @@ def layout(
         _end(str(error), Outcome.refused)
     if not hosts:
         _end(f"{name} runs already", Outcome.done)
-    said = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
-    said += [f"start {service} on {hosts[service]}" for service in wanted.starts]
-    _consent(f"Layout {name}: {'; '.join(said)}", yes)
+    steps = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
+    steps += [f"start {service} on {hosts[service]}" for service in wanted.starts]
+    _consent(f"Layout {name}: {'; '.join(steps)}", yes)
     _switch(fleet, wanted.stops, wanted.starts)
 
 

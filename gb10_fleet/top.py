@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import select
 import signal
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from rich.text import Text
 from gb10_fleet.ending import by_name, named
 from gb10_fleet.playbook import Order, Outcome, run
 
-PLAYBOOK = "gb10.fleet.glance"
+PLAYBOOK = MODULE = "gb10.fleet.glance"
 PIECE = 2**16
 KEPT_S = 240  # of looks, so that an engine that hangs is seen
 COLUMNS = ("host", "GPU", "clock", "power", "util", "memory", "rails", "services")
@@ -38,9 +40,10 @@ _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> Outcome:
     """Ask every host once, and print how it is."""
     rules = limits.rules()
-    order = Order(PLAYBOOK, inventory, limit, words=words)
+    order = Order(PLAYBOOK, inventory, limit, words=words, asks={MODULE: "hosts"})
     outcome, report = run(order, quiet=True)
-    rows = [row(host, found["looks"], found["silent"], rules) for host, found in report.glances.items()]
+    hosts = [look for result in report.answers[MODULE].values() for look in result["hosts"].items()]
+    rows = [row(host, found["looks"], found["silent"], rules) for host, found in hosts]
     silent = any(one.silent for one in rows)
     if outcome is Outcome.done and silent:
         outcome = Outcome.unreachable
@@ -55,8 +58,8 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
         print(printable(by_name(order, "why, and the way out: gb10 why HOST -i INVENTORY")))
     if silent:
         print(printable(by_name(order, "what to check where nobody answers: gb10 doctor -i INVENTORY")))
-    for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
-        print(printable(said), file=sys.stderr)
+    for reason in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
+        print(printable(reason), file=sys.stderr)
     return outcome
 
 
@@ -88,15 +91,15 @@ def _figure(value: float | None, unit: str) -> str:
 
 
 def _service(one: ServiceRow) -> str:
-    said = [one.phase or "unknown"] + ([one.verdict] if one.verdict else [])
+    parts = [one.phase or "unknown"] + ([one.verdict] if one.verdict else [])
     if one.running is not None:
-        said.append(f"{one.running:.0f} running")
-        said += [f"{one.waiting:.0f} waiting"] if one.waiting else []
-        said += [f"{one.tokens_per_s:.0f} tok/s"] if one.tokens_per_s is not None else []
-        said += [f"TTFT {one.ttft_s:.2f} s"] if one.ttft_s is not None else []
+        parts.append(f"{one.running:.0f} running")
+        parts += [f"{one.waiting:.0f} waiting"] if one.waiting else []
+        parts += [f"{one.tokens_per_s:.0f} tok/s"] if one.tokens_per_s is not None else []
+        parts += [f"TTFT {one.ttft_s:.2f} s"] if one.ttft_s is not None else []
     elif one.problem:
-        said.append(one.problem)
-    return f"{one.name}: {', '.join(said)}"
+        parts.append(one.problem)
+    return f"{one.name}: {', '.join(parts)}"
 
 
 def _more(one: Row) -> Iterator[tuple[str, str]]:
@@ -108,24 +111,28 @@ def _more(one: Row) -> Iterator[tuple[str, str]]:
 
 
 class Fleet:
-    """What the hosts have said last, in the order of their names."""
+    """What the hosts have said last, in the order of their names.
 
-    def __init__(self) -> None:
-        self._rules = limits.rules()
-        self._looks: dict[str, list[Look]] = {}
+    A host's own clock decides nothing here: it may stand still, and each look would be kept for ever.
+    """
+
+    def __init__(self, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules, self._clock = limits.rules(), clock
+        self._most = math.ceil(2 * KEPT_S / every_s)  # glance passes on no more of a host
+        self._looks: dict[str, deque[tuple[float, Look]]] = {}
         self.rows: dict[str, Row] = {}
 
-    def take(self, said: dict[str, Any]) -> Row:
+    def take(self, line: dict[str, Any]) -> Row:
         """One line of the pipe."""
-        host, silent = said["host"], said.get("silent")
-        looks = self._looks.setdefault(host, [])
+        host, silent = line["host"], line.get("silent")
+        looks = self._looks.setdefault(host, deque(maxlen=self._most))
         if silent:
             looks.clear()
         else:
-            looks.append(said["look"])
-            now_s = looks[-1]["reading"]["at_s"]
-            looks[:] = [look for look in looks if 0 <= now_s - look["reading"]["at_s"] <= KEPT_S]
-        self.rows[host] = row(host, looks, silent, self._rules)
+            looks.append((self._clock(), line["look"]))
+            while looks[-1][0] - looks[0][0] > KEPT_S:
+                looks.popleft()
+        self.rows[host] = row(host, [look for _heard_s, look in looks], silent, self._rules)
         return self.rows[host]
 
     def draw(self, console: Console) -> Group:
@@ -137,27 +144,27 @@ class Fleet:
         shown = [self.rows[host] for host in sorted(self.rows)]
         for one in shown:
             table.add_row(*(Text(printable(cell), "red" if one.silent else "") for cell in _cells(one)))
-        said = [
+        texts = [
             Text(printable(f"{one.host}: {text}"), _COLOURS[severity]) for one in shown for text, severity in _more(one)
         ]
-        if not said:
+        if not texts:
             return Group(table)
         above = Group(table, Text("why, and the way out: gb10 why HOST"))
-        return Group(above, *_fitting(said, console, console.height - len(console.render_lines(above))))
+        return Group(above, *_fitting(texts, console, console.height - len(console.render_lines(above))))
 
 
-def _fitting(said: Sequence[Text], console: Console, height: int) -> Iterator[Text]:
+def _fitting(texts: Sequence[Text], console: Console, height: int) -> Iterator[Text]:
     """As many from the first on as so many lines hold, and how many are left."""
-    ends = list(itertools.accumulate(len(text.wrap(console, console.width)) for text in said))
-    fit = len(said) if ends[-1] <= height else sum(end < height for end in ends)
-    yield from said[:fit]
-    if fit < len(said):
-        yield Text(f"and {len(said) - fit} more")
+    ends = list(itertools.accumulate(len(text.wrap(console, console.width)) for text in texts))
+    fit = len(texts) if ends[-1] <= height else sum(end < height for end in ends)
+    yield from texts[:fit]
+    if fit < len(texts):
+        yield Text(f"and {len(texts) - fit} more")
 
 
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
     """Show what the hosts say until Ctrl-C, or until Ansible ends by itself: then its outcome."""
-    fleet, console = Fleet(), Console()
+    fleet, console = Fleet(every_s), Console()
     stop = threading.Event()
     heard = [signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
@@ -174,13 +181,13 @@ def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_
 
 def _show(source: _Source, fleet: Fleet, console: Console, as_json: bool) -> Outcome:
     if as_json or not console.is_terminal:
-        for said in source.lines():
-            one = fleet.take(said)
+        for look in source.lines():
+            one = fleet.take(look)
             print(json.dumps(one.as_dict()) if as_json else _dated(one), flush=True)
     else:
         with Live(console=console, get_renderable=lambda: fleet.draw(console), refresh_per_second=2, screen=True):
-            for said in source.lines():
-                fleet.take(said)
+            for look in source.lines():
+                fleet.take(look)
     for line in source.complaints:
         print(printable(line), file=sys.stderr)
     return source.outcome
@@ -226,8 +233,8 @@ class _Source:
             outcome, report = run(self._order, quiet=True)
             if not self._stop.is_set():
                 self.outcome = outcome
-                said = [text for texts in report.messages.values() for text in texts]
-                self.complaints = [*said, *report.errors]
+                reasons = [text for texts in report.messages.values() for text in texts]
+                self.complaints = [*reasons, *report.errors]
         finally:
             self._ended.set()
 

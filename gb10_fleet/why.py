@@ -13,45 +13,47 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
+_READ, _KEPT = "gb10.fleet.health_facts", "gb10.fleet.recorder_facts"  # of the host itself, and of the next one
+ASKS = {_READ: "health", _KEPT: "recorded"}
 
 
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
     """For the playbook: how often to read, and under which load. Without a watch it decides itself."""
     if load:
-        return _loaded(image)
+        wish = own_load.wish(limits.rules(), image)
+        # A sample each second while it runs; the last one is behind its end, should it start late.
+        return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
     if not watch_s:
         return {}
     return {"gb10_why_samples": math.ceil(watch_s / EVERY_S) + 1, "gb10_why_every_s": EVERY_S}
 
 
-def _loaded(image: str | None) -> dict[str, Any]:
-    """A sample each second while the load runs; the last one is behind its end, should it start late."""
-    wish = own_load.wish(limits.rules(), image)
-    return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
-
-
-def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
+def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:
+    """`results`: by module and host."""
     rules = limits.rules()
+    readings = {host: result["health"] for host, result in results[_READ].items()}
+    for host, result in results[_KEPT].items():
+        readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
     return [answer(host, reading, rules, days) for host, reading in readings.items()]
 
 
 def lines(found: Answer) -> Iterator[str]:
-    """For people. What could not be read is counted; --json has the reasons."""
-    up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
-    yield f"{found.host}: up for {up}, read at {timeline.utc(found.at_s)} UTC"
+    """For people, the answer first. What could not be read is counted; --json has the reasons."""
+    loud = [finding for finding in found.judgement.findings if finding.severity != "info"]
     if not found.causes:
-        unexplained = "no cause is known for what is found below"
-        yield f"  {unexplained if found.judgement.findings else 'nothing wrong was found'}"
+        yield f"{found.host}: {f'no cause is known: {loud[0].fact}' if loud else 'nothing found'}"
     for number, cause in enumerate(found.causes):
-        yield f"  {cause.sure}{' as well' if number else ''}: {cause.fact}"
+        yield f"  {cause.sure} as well: {cause.fact}" if number else f"{found.host}: {cause.sure}: {cause.fact}"
         for sign in cause.signs:
             yield f"      because: {sign}"
         yield f"      way out: {cause.way_out}"
     for finding in found.judgement.findings:
         yield f"  {finding.severity}: {finding.id}: {finding.fact}"
         yield f"      way out: {finding.way_out}"
-    for id_, reason in found.judgement.unsure.items():
-        yield f"  cannot tell: {id_}: {reason}"
+    if found.judgement.unsure:
+        yield f"  cannot tell: {', '.join(map(_seen_by, found.judgement.unsure))}; --json has the reasons"
+    up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
+    yield f"  up for {up}, read at {timeline.utc(found.at_s)} UTC"
     if found.load:
         yield f"  {_load(found.load)}"
     if found.timeline:
@@ -63,14 +65,25 @@ def lines(found: Answer) -> Iterator[str]:
         yield f"  {count} value{'s' if count > 1 else ''} could not be read (--json has the reasons)"
 
 
+def _seen_by(id_: str) -> str:
+    """What could not be told, with the way to see it where there is one."""
+    ways = {
+        "power_fault": "--load, or while it works",
+        "engine_hung": f"--watch {limits.rules().limits['hang_s'] + 4 * EVERY_S}",
+        "rail_degraded": "gb10 validate",
+        "rail_errors": f"--watch {EVERY_S}",
+    }
+    return f"{id_} ({ways[id_]})" if id_ in ways else id_
+
+
 def _load(load: Load) -> str:
     image = f" of {load['image']}" if load["image"] else ""
     if load["state"] in ("refused", "failed"):
         return f"no load of our own{image}: {load['reason']}"
     speed = load["told"].get("teraflops")
-    said = [f"read under a load of our own{image}"]
-    said += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
-    return ", ".join(said + ([load["reason"]] if load["reason"] else []))
+    parts = [f"read under a load of our own{image}"]
+    parts += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
+    return ", ".join(parts + ([load["reason"]] if load["reason"] else []))
 
 
 def _span(seconds: float) -> str:

@@ -21,11 +21,18 @@ TESTS = (
     "tests/security",
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/test_transfer_attacks.py",
+    "tests/unit/images/test_build.py",
+    "tests/unit/programs/test_vllm_unit.py",
+    "tests/unit/reports/test_notify.py",
+    "tests/unit/programs/test_asking.py",
     "tests/unit/programs/test_join_attacks.py",
+    "tests/unit/programs/test_metrics.py",
+    "tests/unit/programs/test_recorder.py",
     "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
+    "tests/unit/images/test_hostile_images.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import yaml
 
@@ -57,24 +58,36 @@ _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_call
           "test_moments", "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login",
           "test_real_prometheus", "test_recap", "test_router*", "test_target",
           *(f"test_rollout_{it}" for it in ("ara", "canaries", "cli", "drain", "pull")))  # fmt: skip
-# Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
-_CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
-_OTHER_TESTS = re.compile(r"^from (?:tests\.unit)?(?:\.\w+)*\.(test_\w+) import", re.MULTILINE)
+# Unit tests of what is in the checkout only: by the packages that they or their helpers import, and by their folders.
+_CHECKOUT = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
 _CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
 # No pytest-xdist: each of its processes collects all tests. With two of them the collection's tests need 174 CPU
 # seconds instead of 128.
 _QUIETLY = ("-q",)
 
 
+def _as_owner() -> dict[str, Any]:
+    """Of a checkout that somebody else has (a container, sudo): git runs what its configuration names, there as him."""
+    if os.geteuid():
+        return {}
+    owner = ROOT.stat()
+    return {
+        "user": owner.st_uid,
+        "group": owner.st_gid,
+        "extra_groups": [],
+        "env": {**os.environ, "HOME": "/"},  # root's own is closed to him
+    }
+
+
 def source_files() -> list[Path]:
     """Tracked files and new ones that git does not ignore, relative to the checkout."""
     listing = subprocess.run(
-        # A checkout owned by someone else (a container, sudo) is fine: it is only listed.
-        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
+        **_as_owner(),
     ).stdout
     paths = (Path(name) for name in sorted(set(listing.split("\0"))) if name)
     return [path for path in paths if (ROOT / path).is_file() or (ROOT / path).is_symlink()]
@@ -139,20 +152,14 @@ def _plays() -> set[Path]:
 
 
 def _checkout_tests() -> set[Path]:
-    texts = {path: path.read_text() for path in UNITS.rglob("test_*.py")}
-    found = {
+    helpers = (path.stem for path in (ROOT / "tests/support").glob("*.py") if _CHECKOUT.search(path.read_text()))
+    with_helper = re.compile(rf"^from tests\.support(?:\.| import )(?:{'|'.join(helpers)})\b", re.MULTILINE)
+    texts = ((path, path.read_text()) for path in UNITS.rglob("test_*.py"))
+    return {
         path
-        for path, text in texts.items()
-        if path.relative_to(UNITS).parts[0] in _CHECKOUT_FOLDERS or _CHECKOUT_PACKAGES.search(text)
+        for path, text in texts
+        if path.relative_to(UNITS).parts[0] in _CHECKOUT_FOLDERS or _CHECKOUT.search(text) or with_helper.search(text)
     }
-    while more := {path for path, text in texts.items() if path not in found and _takes_from(text, found)}:
-        found |= more
-    return found
-
-
-def _takes_from(text: str, tests: set[Path]) -> bool:
-    """Whether a test takes its helpers from one of these, and so needs what that one needs."""
-    return not {path.stem for path in tests}.isdisjoint(_OTHER_TESTS.findall(text))
 
 
 def collection(gate: Gate) -> None:

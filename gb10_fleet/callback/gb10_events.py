@@ -100,7 +100,10 @@ class CallbackModule(CallbackBase):
         self._send_result("runner_on_unreachable", result, cluster=self._cluster(result.host))
 
     def _cluster(self, host: Any) -> str:
-        """What a --limit names to leave the host out together with its cluster; a host without one is its own."""
+        """Return what a --limit names to leave the host out together with its cluster.
+
+        A host without one is its own.
+        """
         variables = self._of.get_variable_manager().get_vars(play=self._of, host=host)
         named = str(variables.get("gb10_cluster") or "")
         return host.get_name() if not named or "{{" in named else named

@@ -24,7 +24,10 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one place said: its host keys, then its facts and whether they are a Spark's, or why there are none."""
+    """Describes what one place said.
+
+    Its host keys, then its facts and whether they are a Spark's, or why there are none.
+    """
 
     place: Place
     keys: Keys
@@ -102,7 +105,7 @@ def silent(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
 
 
 def _ways_in(place: Place) -> dict[str, str]:
-    """What to do where a password is missing or wrong, by the reason."""
+    """Return what to do where a password is missing or wrong, by the reason."""
     return {
         "permission": f"check the user (-u) and its key, or type its password: gb10 discover -k {place}",
         "no_sudo": f"check the password of sudo; without -K, discover needs no root: gb10 discover {place}",
@@ -110,7 +113,7 @@ def _ways_in(place: Place) -> dict[str, str]:
 
 
 def is_spark(facts: Mapping[str, Any]) -> bool:
-    """What the doctor will say of it; the reason why discovery has no list of products of its own."""
+    """Tell what the doctor will say of it; the reason why discovery has no list of products of its own."""
     catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
     subject = findings.Subject("", facts, {}, {}, catalogs, catalog.declared_variables())
     return all(finding.id != "not_a_spark" for finding in findings.evaluate_facts(subject))

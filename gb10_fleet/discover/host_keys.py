@@ -33,7 +33,7 @@ def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place,
 
 
 def _is_key(kind: str, text: str) -> bool:
-    """Whether it is what it says: the blob of a key begins with its own type (RFC 4253, 6.6)."""
+    """Tell whether it is what it says: the blob of a key begins with its own type (RFC 4253, 6.6)."""
     try:
         blob = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -61,6 +61,6 @@ def ssh_options(known_hosts: Path) -> dict[str, str]:
 
 
 def known_hosts_lines(keys: Mapping[Place, Keys]) -> Iterator[str]:
-    for place, own in keys.items():
-        for kind, key in sorted(own.items()):
+    for place, by_kind in keys.items():
+        for kind, key in sorted(by_kind.items()):
             yield f"{place.known_as} {kind} {key}\n"

@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def product(self) -> str:
-        """What it says it is, for a person; no control characters, for it goes into a comment."""
+        """Return what it says it is, for a person; no control characters, for it goes into a comment."""
         product, release = self.facts["product"], self.facts["product"]["dgx_release"] or {}
         words = [str(product["dmi_name"] or "unknown").replace("_", " ")]
         version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
@@ -83,7 +83,10 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Discovery:
-    """Who was found. `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer."""
+    """Describes who was found.
+
+    `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer.
+    """
 
     sparks: Sequence[Machine]
     others: Sequence[Place]
@@ -113,25 +116,22 @@ def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
 
 def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
     """Host names where they are sound, free and nobody else's, whatever the case; else the address, which is."""
-    said = {identity: str((group[0].facts or {}).get("hostname")) for identity, group in groups.items()}
+    hostnames = {identity: str((group[0].facts or {}).get("hostname")) for identity, group in groups.items()}
     by_address = {
         identity: _BY_ADDRESS + re.sub(r"[^A-Za-z0-9]+", "-", str(group[0].place)).strip("-")
         for identity, group in groups.items()
     }
-    taken = Counter(name.lower() for name in (*said.values(), *by_address.values()))
+    taken = Counter(name.lower() for name in (*hostnames.values(), *by_address.values()))
     return {
         identity: name if _is_free(name) and taken[name.lower()] == 1 else by_address[identity]
-        for identity, name in said.items()
+        for identity, name in hostnames.items()
     }
 
 
 def _is_free(name: str) -> bool:
-    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    """Of another machine, perhaps; 127.1 and 2130706433 are addresses, too."""
-    return bool(re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name))
+    # An address is that of another machine, perhaps; 127.1 and 2130706433 are addresses, too.
+    is_address = re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name)
+    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not is_address
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:
@@ -154,11 +154,11 @@ def _duplicates(machines: Mapping[str, Sequence[Answer]], names: Mapping[str, st
         shown = f"{names[identity]} ({shown})" if identity in names else shown
         for key in {key for answer in group for key in answer.keys.values()}:
             owners.setdefault(key, {})[identity] = shown
-    said = set()
+    reported = set()
     for key, group_of in owners.items():
         whose = tuple(group_of.values())
-        if len(whose) > 1 and any(identity in names for identity in group_of) and whose not in said:
-            said.add(whose)  # three types of key on the same machines are one trouble
+        if len(whose) > 1 and any(identity in names for identity in group_of) and whose not in reported:
+            reported.add(whose)  # three types of key on the same machines are one trouble
             yield Duplicate(fingerprint(key), whose)
 
 
@@ -196,6 +196,6 @@ def inventory(sparks: Collection[Machine], user: str | None, now: datetime) -> s
 def write(found: Discovery, file: Path, user: str | None, now: datetime) -> None:
     """Inventory and host keys, each whole or not at all; the keys first, for the inventory names their file."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    own = {spark.place: spark.keys for spark in found.sparks}
-    output.write(file.with_name(KNOWN_HOSTS), "".join(known_hosts_lines(own)))
+    keys = {spark.place: spark.keys for spark in found.sparks}
+    output.write(file.with_name(KNOWN_HOSTS), "".join(known_hosts_lines(keys)))
     output.write(file, inventory(found.sparks, user, now))

@@ -28,18 +28,18 @@ _FILES = {passwords.CONNECTION: "ANSIBLE_CONNECTION_PASSWORD_FILE", passwords.BE
 
 
 def given(words: Sequence[str]) -> bool:
-    """Whether Ansible has more to log in with than the keys of this user."""
+    """Tell whether Ansible has more to log in with than the keys of this user."""
     return bool(words or passwords.typed or any(os.environ.get(name) for name in _FILES.values()))
 
 
 def as_root(words: Sequence[str]) -> bool:
-    """Whether a password of sudo is there to be tried. Discovery itself needs no root."""
+    """Tell whether a password of sudo is there to be tried. Discovery itself needs no root."""
     options = ansible_words.read(words)
     return bool(passwords.BECOME in passwords.typed or options.become_password_file or options.become)
 
 
 def ask(keys: Mapping[Place, Keys], user: str | None, words: Sequence[str]) -> list[Answer]:
-    """What Ansible reads at each place, with the words of the command line. Only the scanned key is taken."""
+    """Return what Ansible reads at each place, with the words of the command line. Only the scanned key is taken."""
     by_name = {f"place-{number}": place for number, place in enumerate(keys)}
     events: dict[str, dict[str, Any]] = {}
 
@@ -78,17 +78,17 @@ def _inventory(places: Mapping[str, Place], user: str | None, known_hosts: Path)
 
 
 def _answer(place: Place, keys: Keys, event: Mapping[str, Any] | None, report: Report) -> Answer:
-    said = event["said"] if event else {}
-    if facts := said.get("ansible_facts", {}).get("gb10_spark"):
+    result = event["said"] if event else {}
+    if facts := result.get("ansible_facts", {}).get("gb10_spark"):
         return asking.answer(place, keys, facts)
     if event:
         status = scan.SSH_FAILED if event["kind"] == "runner_on_unreachable" else scan.REFUSED
-        why = f"{said.get('msg', '')}\n{said.get('module_stderr', '')}"
+        why = f"{result.get('msg', '')}\n{result.get('module_stderr', '')}"
         return asking.silent(place, keys, scan.Reply(str(place), status, "", why))
     why = " ".join(report.errors) or "ansible-playbook ended before it asked this host"
     return Answer(place, keys, silence=output.printable(why))
 
 
 def trusted(places: Iterable[Place], confirmed: bool) -> set[Place]:
-    """Where a password may go: what was named one by one, and the rest after somebody's yes."""
+    """Return where a password may go: what was named one by one, and the rest after somebody's yes."""
     return {place for place in places if place.named or confirmed}

@@ -26,7 +26,7 @@ class BadPlace(ValueError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where SSH may answer. `named`: somebody asked for this very one, so its silence is worth a word."""
+    """Describes where SSH may answer. `named`: somebody asked for this very one, so its silence is worth a word."""
 
     address: str
     port: int = SSH_PORT

@@ -34,7 +34,7 @@ def build(
 
 
 def _host(host: Mapping[str, Any], proof: Mapping[str, Any], scanned: Mapping[str, Any]) -> Record:
-    """What was found out about one host; null for what nobody looked at."""
+    """Return what was found out about one host; null for what nobody looked at."""
     name = host["host"]
     cluster = next((item for item in proof.get("clusters", ()) if name in item["hosts"]), None)
     findings = proof["hosts"][name]["findings"] if cluster else []
@@ -50,16 +50,13 @@ def _host(host: Mapping[str, Any], proof: Mapping[str, Any], scanned: Mapping[st
 
 def _slowest(host: str, pairings: Sequence[Mapping[str, Any]]) -> Record | None:
     """The weakest link of a host: the one that the proof judges worst, and of those the slowest. Gb/s, all rails."""
-    own = [item for item in pairings if host in (item["server"]["host"], item["client"]["host"])]
-    if not own:
+    of_host = [item for item in pairings if host in (item["server"]["host"], item["client"]["host"])]
+    if not of_host:
         return None
-    weakest = max(own, key=lambda item: (_rank(item["severity"]), -(item["figures"]["gbps"] or 0)))
+    ranks = ("ok", "warn", "error")
+    weakest = max(of_host, key=lambda item: (ranks.index(item["severity"]), -(item["figures"]["gbps"] or 0)))
     peer = next(item["host"] for item in (weakest["server"], weakest["client"]) if item["host"] != host)
     return {"gbps": weakest["figures"]["gbps"], "peer": peer, **{key: weakest[key] for key in ("verdict", "severity")}}
-
-
-def _rank(severity: str) -> int:
-    return ("ok", "warn", "error").index(severity)
 
 
 def _drifted(found: Mapping[str, Any]) -> Iterator[str]:

@@ -61,9 +61,11 @@ def style() -> str:
 
 
 def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Record:
-    """What the template shows, in words and numbers ready to print."""
+    """Return what the template shows, in words and numbers ready to print."""
     waves = document["waves"]
-    ours = _is_ours(document["order"])
+    # Our playbooks say what they change; of another one it is not known.
+    plays = [play["import_playbook"] for step in document["order"].get("steps", ()) for play in step["plays"]]
+    ours = all(play.startswith("gb10.fleet.") for play in plays)
     rows = [_row(wave, host, document["hosts"][host["host"]], ours) for wave in waves for host in wave["hosts"]]
     outcome = document["outcome"]
     return {
@@ -154,7 +156,7 @@ def _troubles(rows: Sequence[Record], back: str) -> list[Record]:
 
 
 def _span(document: Mapping[str, Any]) -> tuple[datetime, float]:
-    """Where the timeline begins, and how many seconds it has."""
+    """Return where the timeline begins, and how many seconds it has."""
     begin = moment_of(document["created"] or document["generated"])
     end = moment_of(document["ended"] or document["generated"])
     return begin, max(1.0, (end - begin).total_seconds())
@@ -198,7 +200,7 @@ def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | N
 
 
 def _steps(wave: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Record]:
-    """What the events say that was done in the wave's last attempt, one after the other."""
+    """Yield what the events say that was done in the wave's last attempt, one after the other."""
     begun: tuple[str, str] | None = None
     for event in document["events"]:
         if event["wave"] != wave["wave"] or event["at"] < wave["started"]:
@@ -222,12 +224,6 @@ def _link(directory: str, proof: str | None, folder: Path | None) -> str | None:
 
 
 # -- hosts -------------------------------------------------------------------------------------------------------------
-
-
-def _is_ours(order: Mapping[str, Any]) -> bool:
-    """Whether what it changes is known: our playbooks say it, another one does not."""
-    plays = [play["import_playbook"] for step in order.get("steps", ()) for play in step["plays"]]
-    return all(play.startswith("gb10.fleet.") for play in plays)
 
 
 def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, Any], ours: bool) -> Record:
@@ -305,7 +301,7 @@ def _drift(drift: Mapping[str, Any] | None) -> str | None:
 
 
 def _floors(hosts: Mapping[str, Mapping[str, Any]]) -> list[Record]:
-    """What is below its security floor, and where; the same on many hosts is one line."""
+    """Return what is below its security floor, and where; the same on many hosts is one line."""
     where: dict[str, list[str]] = {}
     for name, found in hosts.items():
         for fact in found["floors"] or ():
@@ -331,7 +327,7 @@ def _brief(value: Any) -> str:
 
 def _meta(document: Mapping[str, Any]) -> Record:
     order = document["order"]
-    said = {
+    ordered = {
         "playbook": order.get("playbook"),
         "to": [f"{name}={value}" for name, value in order.get("to", {}).items()],
         "takes back": document["of"],
@@ -344,6 +340,6 @@ def _meta(document: Mapping[str, Any]) -> Record:
     }
     return {
         key: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        for key, value in {**said, **policy}.items()
+        for key, value in {**ordered, **policy}.items()
         if value not in (None, [], (), "")
     }

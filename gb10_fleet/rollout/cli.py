@@ -1,4 +1,4 @@
-"""`gb10 plan-rollout`, `rollout`, `resume`, `rollback` and `status`: a playbook over the fleet in waves."""
+"""`gb10 rollout`, `resume`, `rollback` and `status`: a playbook over the fleet in waves."""
 
 from __future__ import annotations
 
@@ -63,21 +63,10 @@ Windows = Annotated[
 State = Annotated[Path | None, typer.Option("--state", help="Folder of the journal; else .gb10 beside the inventory.")]
 Drain = Annotated[bool, typer.Option("--drain/--no-drain", help="Stop the model before, and start it after.")]
 Prove = Annotated[bool, typer.Option("--prove/--no-prove", help="Prove each wave, as gb10 validate does.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Only show the waves: who, when and how long. Touches no host.")]
 # As `gb10 site` has it. It is refused as after --, with the commands that show what would come.
 Check = Annotated[bool, typer.Option("--check", hidden=True)]
 Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Its name; else the latest.", show_default=False)]
-
-
-def _policy(
-    canary: str | None,
-    growth: list[str] | None,
-    threshold: str | None,
-    soak: int | None,
-    timeout: int | None,
-    windows: list[str] | None,
-) -> Policy:
-    sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
-    return waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
 
 
 def _policy_of(
@@ -88,71 +77,31 @@ def _policy_of(
 
 
 def _limits(threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None) -> dict[str, Any]:
-    """What a policy says of waves that are planned; None says nothing."""
+    """Return what a policy says of waves that are planned; None says nothing."""
     return {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
 
 
-@app.command("plan-rollout", cls=Waves)
-def plan_rollout(
-    ctx: typer.Context,
-    playbook: What,
-    inventory: Inventory,
-    to: To = None,
-    reboot: Reboot = False,
-    firmware: Firmware = False,
-    accept: Accept = None,
-    limit: Limit = None,
-    canary: Canary = None,
-    growth: Growth = None,
-    threshold: Threshold = None,
-    soak: Soak = None,
-    timeout: Timeout = None,
-    windows: Windows = None,
-    drain: Drain = True,
-    prove: Prove = True,
-    state: State = None,
-    as_json: Json = False,
-) -> None:
-    """Show the waves of a rollout with the same options: who, when and how long. Touches no host."""
-    with refusals(as_json):
-        policy = _policy(canary, growth, threshold, soak, timeout, windows)
-        recipe = recipes.forward(
-            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove,
-            firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),
-        )  # fmt: skip
-        planned = waves.plan(rollout.who(recipe, run), policy)
-        seconds = _wave_seconds(place(inventory, state), playbook)
-        timed = list(_times(planned, policy, seconds, utc()))
-        if as_json:
-            found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
-            print(
-                json.dumps(
-                    {
-                        "playbook": playbook,
-                        "policy": asdict(policy),
-                        "wave_s": seconds,
-                        "widened": waves.widened(planned, policy),
-                        "waves": found,
-                    },
-                    indent=2,
-                )
-            )
-            return
-        if wide := waves.widened(planned, policy):
-            print(printable(wide))
-        for item in timed:
-            when = f", from about {item['begins']}" if item["begins"] else ""
-            print(
-                printable(
-                    f"wave {item['wave']}, {len(item['hosts'])} of {sum(len(wave.hosts) for wave in planned)}{when}:"
-                )
-            )
-            print(printable(f"    {', '.join(item['hosts'])}"))
-        known = (
-            f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
-        )
-        how_many = "1 wave" if len(planned) == 1 else f"{len(planned)} waves"
-        print(f"{how_many}, {known}; {policy.soak_s} s between them")
+def _show_plan(recipe: recipes.Recipe, policy: Policy, folder: Path, as_json: bool) -> None:
+    """The waves: who, when and how long."""
+    planned = waves.plan(rollout.who(recipe, run), policy)
+    seconds = _wave_seconds(folder, recipe.playbook)
+    timed = list(_times(planned, policy, seconds, utc()))
+    wide = waves.widened(planned, policy)
+    if as_json:
+        found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
+        document = {"playbook": recipe.playbook, "policy": asdict(policy), "wave_s": seconds, "widened": wide}
+        print(json.dumps({**document, "waves": found}, indent=2))
+        return
+    if wide:
+        print(printable(wide))
+    hosts = sum(len(wave.hosts) for wave in planned)
+    for item in timed:
+        when = f", from about {item['begins']}" if item["begins"] else ""
+        print(printable(f"wave {item['wave']}, {len(item['hosts'])} of {hosts}{when}:"))
+        print(printable(f"    {', '.join(item['hosts'])}"))
+    known = f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
+    how_many = "1 wave" if len(planned) == 1 else f"{len(planned)} waves"
+    print(f"{how_many}, {known}; {policy.soak_s} s between them")
 
 
 def _wave_seconds(folder: Path, playbook: str) -> float | None:
@@ -164,7 +113,7 @@ def _wave_seconds(folder: Path, playbook: str) -> float | None:
 
 
 def _times(planned: list[Wave], policy: Policy, seconds: float | None, now: datetime) -> Iterator[dict[str, Any]]:
-    """When each wave begins, if all goes well; null where nobody can tell."""
+    """Yield when each wave begins, if all goes well; null where nobody can tell."""
     moment = window.opening(policy.window, now)
     for wave in planned:
         known = seconds is not None or wave.number == 1
@@ -196,10 +145,11 @@ def roll_out(
     drain: Drain = True,
     prove: Prove = True,
     state: State = None,
+    plan: Plan = False,
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    """Run a playbook wave after wave, and stop where a wave is not good. gb10 plan-rollout shows the waves."""
+    """Run a playbook wave after wave, and stop where a wave is not good."""
 
     def start(journal: Journal) -> tuple[str, int]:
         hosts = rollout.who(recipe, run)
@@ -210,12 +160,16 @@ def roll_out(
 
     words = (*ctx.obj, "--check") if check else ctx.obj
     with refusals(as_json):
-        policy = _policy(canary, growth, threshold, soak, timeout, windows)
+        sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
+        policy = waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
         recipe = recipes.forward(
             playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=words, drain=drain, prove=prove,
             firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),
         )  # fmt: skip
-        _go(place(inventory, state), start, as_json)
+        if plan:
+            _show_plan(recipe, policy, place(inventory, state), as_json)
+        else:
+            _go(place(inventory, state), start, as_json)
 
 
 @app.command(cls=Asking)
@@ -332,7 +286,7 @@ def status(
 
 @contextmanager
 def refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
-    """What cannot be done ends the command with its reason, before anything is touched."""
+    """End the command with the reason where something cannot be done, before anything is touched."""
     try:
         yield
     except (Refused, JournalError, locks.Busy, known_bad.NotTrusted) as error:

@@ -81,7 +81,7 @@ def _state(host: str, report: Report) -> State | None:
 
 
 def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:
-    """Who is not proven by an evidence.json: a cluster is healthy as a whole or not at all.
+    """Return who is not proven by an evidence.json: a cluster is healthy as a whole or not at all.
 
     Where all reasons are about one host, that one is at fault, and the others of its cluster only stand beside it.
     """
@@ -94,7 +94,8 @@ def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str,
             judged[host] = ("unhealthy", "nothing proves it: no evidence of this wave has it")
         elif cluster["verdict"] != "healthy":
             reasons = [f"{reason['where']}: {reason['what']}: {reason['text']}" for reason in cluster["reasons"]]
-            guilty = _guilty(cluster)
+            named = {reason["where"] for reason in cluster["reasons"]}
+            guilty = named.pop() if len(named) == 1 and named <= set(cluster["hosts"]) else None
             if guilty != host and guilty in hosts:
                 judged[host] = (CUT, f"{guilty} of its cluster is unhealthy")
             else:
@@ -102,14 +103,8 @@ def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str,
     return judged
 
 
-def _guilty(cluster: Mapping[str, Any]) -> str | None:
-    """The one host that every reason is about; None where there is no such host."""
-    named = {reason["where"] for reason in cluster["reasons"]}
-    return named.pop() if len(named) == 1 and named <= set(cluster["hosts"]) else None
-
-
 def faults(states: Iterable[State]) -> int:
-    """How many hosts are bad themselves: one that is skipped only stands beside a bad one."""
+    """Return how many hosts are bad themselves: one that is skipped only stands beside a bad one."""
     return sum(state not in (*GOOD, CUT) for state, _ in states)
 
 

@@ -283,7 +283,10 @@ class Journal:
         counts: {state: hosts}, models: {host: state}, waves: [{wave, clusters, state, step, started, ended, evidence,
         hosts: [{host, cluster, serves, state, reason, started, ended, changes: [...]}]}]}`; null is not known.
         """
-        run = run or self._latest(inventories)
+        if not run:
+            if not (known := self.runs(inventories)):
+                raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
+            run = str(known[-1]["run"])
         row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
         if row is None:
             latest = ", ".join(item["run"] for item in self.runs(inventories)[-5:]) or "none"
@@ -315,11 +318,6 @@ class Journal:
             ],
         }
 
-    def _latest(self, inventories: Sequence[str] | None) -> str:
-        if not (known := self.runs(inventories)):
-            raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
-        return str(known[-1]["run"])
-
     def earlier(self, record: Mapping[str, Any]) -> list[Record]:
         """The records of the runs of the same inventories before that one, in order."""
         names = self._mates(record)
@@ -334,7 +332,7 @@ class Journal:
         return [run["run"] for run in self.runs(record["order"]["inventories"])]
 
     def models(self, run: str) -> dict[str, str]:
-        """What became of the model of each host that the run was about to stop, as far as anybody heard."""
+        """Return what became of the model of each host that the run was about to stop, as far as anybody heard."""
         found: dict[str, str] = {}
         for row in self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, MODELS)):
             found |= json.loads(row["data"])["models"]
@@ -346,7 +344,7 @@ class Journal:
         return [{**dict(row), "data": json.loads(row["data"])} for row in rows]
 
     def seconds(self, playbook: str) -> float | None:
-        """How long a wave of that playbook took, the median of all waves that ended; None where none has."""
+        """Return how long a wave of that playbook took, the median of all waves that ended; None where none has."""
         rows = self._db.execute(
             "SELECT wave.started, wave.ended FROM wave JOIN run USING (run)"
             " WHERE wave.state = 'done' AND json_extract(run.\"order\", '$.playbook') = ?",
@@ -392,5 +390,5 @@ def hosts_of(record: Mapping[str, Any]) -> Iterable[Record]:
 
 
 def changes_of(record: Mapping[str, Any]) -> dict[str, list[Record]]:
-    """What a run has changed on each of its hosts, as far as playbooks of ours say it."""
+    """Return what a run has changed on each of its hosts, as far as playbooks of ours say it."""
     return {host["host"]: host["changes"] for host in hosts_of(record)}

@@ -34,7 +34,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
+    """Describes who holds a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
 
     pid: int
     started: int
@@ -83,7 +83,7 @@ def held(folder: Path) -> Iterator[Callable[[str], None]]:
 
 
 def owner(folder: Path) -> Owner | None:
-    """Who writes at this moment; None where nobody does."""
+    """Return who writes at this moment; None where nobody does."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -106,8 +106,8 @@ def orphans(runs: Sequence[str], proc: Path = _PROC) -> list[Process]:
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it has just ended, or is somebody else's
             environment = (folder / "environ").read_bytes().split(b"\0")
-            said = next((item for item in environment if item.startswith(f"{ROLLOUT}=".encode())), b"")
-            rollout = said.decode(errors="replace").partition("=")[2]
+            variable = next((item for item in environment if item.startswith(f"{ROLLOUT}=".encode())), b"")
+            rollout = variable.decode(errors="replace").partition("=")[2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             started = _started(int(folder.name), proc)
             if rollout.rpartition("/")[0] in runs and started is not None and not command.endswith("[mux]"):

@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLO
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
@@ -98,7 +98,10 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
 
 
 def _in_a_file(text: str) -> str:
-    """Where the advice is an extra variable: the journal keeps no value, so a rollout takes them from a file only."""
+    """Put an advised extra variable into a file.
+
+    The journal keeps no value, so a rollout takes it from nowhere else.
+    """
     text = text.replace(" (with gb10: -- -e gb10_hosts=GROUP)", "")
     return re.sub(r"-e (gb10_hosts)=(\w+)", r"a file with the line `\1: \2`, said as `-- -e @FILE`,", text)
 
@@ -113,7 +116,7 @@ def _refuse_strangers(heard: Mapping[str, Any]) -> None:
 
 def _refuse_without(consent: str, heard: Mapping[str, Any]) -> None:
     """Before any wave: the playbook itself refuses such a host only when its model is stopped."""
-    lacking = [name for name, given in zip(heard["hosts"], heard["consents"], strict=True) if not given]
+    lacking = [name for name, consent_given in zip(heard["hosts"], heard["consents"], strict=True) if not consent_given]
     if lacking:
         raise Refused(
             f"{some(lacking, 5)}: {consent} is not true, and without this consent the playbook refuses: set it in the"
@@ -130,10 +133,6 @@ class Member(NamedTuple):
     name: str
     unit: str
     serves: bool
-
-
-def _members(wave: Mapping[str, Any]) -> list[Member]:
-    return [Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]]
 
 
 @dataclass
@@ -199,8 +198,10 @@ class Rollout:
 
     def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
         """The steps of a wave, for the clusters that are not done; after a bad step a host is left out of the next."""
-        self.number, members = int(wave["wave"]), _members(wave)
-        number = self.number
+        self.number = number = int(wave["wave"])
+        members = [
+            Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]
+        ]
         states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
         open_units = {member.unit for member in members if states[member.name][0] != "done"}
         open_ones = [member for member in members if member.unit in open_units]
@@ -352,12 +353,8 @@ def outcome_of(states: Sequence[str], *, refused: bool = False) -> Outcome:
     return Outcome.refused if refused else Outcome.failed
 
 
-def _is_bad(host: Mapping[str, Any]) -> bool:
-    return host["state"] not in ("planned", "running", "done")
-
-
 def _bad_ones(states: Mapping[str, State]) -> str:
-    """Who is at fault, and how many only stand beside them."""
+    """Return who is at fault, and how many only stand beside them."""
     bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done", gate.CUT)]
     cut = [name for name, (state, _) in states.items() if state == gate.CUT]
     return "; ".join(filter(None, (some(bad, 5), f"{len(cut)} skipped" if cut else "")))
@@ -410,7 +407,7 @@ def touched(record: Mapping[str, Any]) -> tuple[list[FleetHost], list[Wave]]:
 
 
 def clear(journal: Journal, view: View) -> None:
-    """What killed commands have left on this machine: processes first, then files."""
+    """Clear what killed commands have left on this machine: processes first, then files."""
     runs = journal.runs()
     end_orphans(journal, [run["run"] for run in runs], view)
     for run in runs:
@@ -447,7 +444,7 @@ def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
             why, *more = str(host["reason"]).splitlines() or [""]
             if host["state"] == gate.CUT:
                 beside.setdefault(why, []).append(host["host"])
-            elif _is_bad(host):
+            elif host["state"] not in GOOD:
                 yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"
         for why, names in beside.items():
             yield f"wave {wave['wave']}: {', '.join(names)}: {gate.CUT}: {why}"

@@ -42,7 +42,7 @@ class Models:
             self.open.discard(data["host"])  # who knows
 
     def canceled(self, stop: threading.Event) -> bool:
-        """What playbook.run asks once a second, on the thread that may write."""
+        """Tell playbook.run, which asks once a second on the thread that may write."""
         self.note()
         return stop.is_set()
 

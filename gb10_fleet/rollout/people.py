@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,19 @@ def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[
     if record["ended"] is None or record["outcome"] == Outcome.done.name:
         return None
     bad = [host["host"] for host in hosts_of(record) if host["state"] not in ("planned", "done")]
-    text = "\n".join(_lines(record))
-    told = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
+    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
+    text = "\n".join([f"{record['run']}: {counts}", *([str(record["reason"])] if record["reason"] else [])])
+    event = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
     recipe = Recipe.of(record)
     order = Order(
         "gb10.fleet.notify",
         recipe.inventories,
-        variables={"__notify_event": told},
+        variables={"__notify_event": event},
         words=recipe.words,
         timeout_s=LIMIT_S,
     )
     outcome, report = run(order, quiet=True, watch=lambda _event: None)
     if outcome == Outcome.done:
         return None
-    said = [*(text for texts in report.messages.values() for text in texts), *report.errors]
-    return said[0] if said else "nobody was told of it: the playbook gb10.fleet.notify failed"
-
-
-def _lines(record: Mapping[str, Any]) -> Iterator[str]:
-    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
-    yield f"{record['run']}: {counts}"
-    if record["reason"]:
-        yield str(record["reason"])
+    reasons = [*(text for texts in report.messages.values() for text in texts), *report.errors]
+    return reasons[0] if reasons else "nobody was told of it: the playbook gb10.fleet.notify failed"

@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
+    """Describes what is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
 
     playbook: str
     inventories: Sequence[str]
@@ -66,7 +66,10 @@ class Recipe:
 
     @property
     def fetches(self) -> bool:
-        """Whether its work may bring another image or model: ours that does is converge, of others nobody knows."""
+        """Tell whether its work may bring another image or model.
+
+        Ours that does is converge, of others nobody knows.
+        """
         names = [play["import_playbook"] for step in self.steps for play in step.plays]
         return any(name == _SITE[-1] or not name.startswith(_COLLECTION) for name in names)
 
@@ -75,7 +78,7 @@ class Recipe:
         """The consent that its playbook wants of each host, where the recipe does not say it itself."""
         plays = [play for step in self.steps for play in step.plays]
         wanted = [(_CONSENTS.get(play["import_playbook"]), play.get("vars", {})) for play in plays]
-        return next((name for name, said in wanted if name and name not in said), None)
+        return next((name for name, variables in wanted if name and name not in variables), None)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Recipe:
@@ -104,8 +107,8 @@ def forward(
     if release:
         if problem := unknown_trouble(accept or (), [*catalog.load("releases")["known_bad"], *known_bad]):
             raise Refused(problem)
-        said = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
-        variables |= {**said, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
+        settings = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
+        variables |= {**settings, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
     elif firmware or accept:
         raise Refused("--firmware and --accept go with --to RELEASE")
     if reboot and "driver_host_set" not in variables:
@@ -124,18 +127,18 @@ def forward(
     )
 
 
-def _refuse_words(said: Sequence[str]) -> None:
+def _refuse_words(words: Sequence[str]) -> None:
     """The journal keeps these words, and a wave that only looks would count as done."""
-    if not said:
+    if not words:
         return
     try:
-        options = ansible_words.read(said)
+        options = ansible_words.read(words)
     except ValueError as error:
         raise Refused(str(error)) from None
     if options.check or ansible_words.lists(options):
         raise Refused(
             "--check, --list-... or --syntax-check: a rollout that changes nothing would be called done; "
-            "`gb10 plan-rollout` shows its waves, and `gb10 site --check` what would change"
+            "`gb10 rollout --plan` shows its waves, and `gb10 site --check` what would change"
         )
     if options.subset or options.inventory:
         raise Refused("--limit and --inventory: say them before --, where gb10 sees them")
@@ -208,7 +211,7 @@ def back(
     later: Sequence[Mapping[str, Any]] = (),
     words: Sequence[str] = (),
 ) -> Recipe:
-    """How to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
+    """Return how to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
 
     What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
     The rest goes through the manifests of the hosts, which know what stood there before us.
@@ -253,12 +256,12 @@ def _touched(record: Mapping[str, Any]) -> set[str]:
 
 
 def _roles(*hosts: Mapping[str, Any]) -> set[str]:
-    """Which roles have changed something on these hosts of a run."""
+    """Return which roles have changed something on these hosts of a run."""
     return {change["role"] for host in hosts for change in host["changes"]}
 
 
 def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Mapping[str, Any]]) -> None:
-    """What a role did there in an earlier run cannot be told from what it did in this one."""
+    """Refuse a role that ran there before: what it did then cannot be told from what it did in this run."""
     gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
     for run in earlier:
         for host in hosts_of(run):
@@ -272,7 +275,7 @@ def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Map
 
 
 def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
-    """What was built on it since has to go first."""
+    """Refuse where something was built on it since: that has to go first."""
     keys, roles = named(record).keys(), _roles(*hosts_of(record))
     taken = {run["of"] for run in later if run["outcome"] == Outcome.done.name}
     for run in later:
@@ -315,8 +318,10 @@ def _before(
     values = [value for value, _ in had.values()]
     if any(value != values[0] for value in values):
         words = {name: value[key] if value else "that of the inventory" for name, (value, _) in had.items()}
-        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
-        raise Refused(f"{key}: the hosts did not have the same before ({told}{', ...' * (len(words) > 5)}). {way_out}")
+        examples = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
+        raise Refused(
+            f"{key}: the hosts did not have the same before ({examples}{', ...' * (len(words) > 5)}). {way_out}"
+        )
     return values[0] if values else None
 
 
@@ -335,6 +340,6 @@ def refuse_resume(record: Mapping[str, Any], later: Sequence[Mapping[str, Any]])
 
 
 def named(record: Mapping[str, Any]) -> dict[str, str]:
-    """What --to has named, by variable: a host set, an image."""
+    """Return what --to has named, by variable: a host set, an image."""
     to = record["order"]["to"]
     return {key: to[key] for key in _MOVES if key in to}

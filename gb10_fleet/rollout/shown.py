@@ -19,7 +19,7 @@ _AT_ITS_END = (Outcome.done.name, Outcome.drift.name)  # there is nothing to go 
 
 
 def summary(record: Mapping[str, Any]) -> None:
-    """How it stands, and what it changed."""
+    """Show how it stands, and what it changed."""
     counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
     live.out(f"{title(record)}: {counts}")
     for line in rollout.bad_lines(record):
@@ -38,7 +38,7 @@ def title(record: Mapping[str, Any]) -> str:
 
 
 def way_on(record: Mapping[str, Any], folder: Path) -> None:
-    """Who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
+    """Show who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
     for line in models.words(record):
         live.out(line)
     if record["outcome"] in _AT_ITS_END and not models.down(record):
@@ -69,7 +69,7 @@ def _from_here(name: str) -> str:
 
 
 def where(record: Mapping[str, Any]) -> str:
-    """Which wave, and which of its steps."""
+    """Return which wave, and which of its steps."""
     steps = record["order"]["steps"]
     for wave in record["waves"]:
         if wave["state"] == "running":

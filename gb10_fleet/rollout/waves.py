@@ -23,7 +23,7 @@ LONGEST_S = 30 * 24 * 3600  # nobody means more: a month
 
 
 class Refused(Exception):
-    """What was asked for is not done, and nothing has been touched."""
+    """Says why what was asked for is not done; nothing has been touched."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FleetHost:
 
 @dataclass(frozen=True)
 class Policy:
-    """How a rollout grows, and when it stops.
+    """Describes how a rollout grows, and when it stops.
 
     Sizes are hosts, or a percentage of all hosts ("10%"). `canary` may be the name of a host or cluster instead.
     `threshold` counts the hosts that may be bad without a stop, percentages of the wave; s are seconds.
@@ -69,7 +69,7 @@ class Policy:
                 raise Refused(f"window: {error}") from None
 
     def tolerated(self, hosts: int) -> int:
-        """How many bad hosts do not stop a rollout at a wave of that many hosts."""
+        """Return how many bad hosts do not stop a rollout at a wave of that many hosts."""
         return _size(self.threshold, hosts)
 
 
@@ -145,7 +145,10 @@ _Unit = tuple[str, tuple[FleetHost, ...]]
 
 
 def _units(hosts: Iterable[FleetHost]) -> list[_Unit]:
-    """What is down together, by a name that a host and a cluster cannot share; hosts keep the inventory's order."""
+    """Return what is down together, by a name that a host and a cluster cannot share.
+
+    Hosts keep the inventory's order.
+    """
     units: dict[str, list[FleetHost]] = {}
     for host in hosts:
         units.setdefault(f"cluster {host.cluster}" if host.cluster else f"host {host.name}", []).append(host)

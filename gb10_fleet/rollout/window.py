@@ -71,9 +71,9 @@ def _minutes(text: str, clock: str) -> int:
     return hours * 60 + minutes
 
 
-def _days(text: str, said: str | None) -> frozenset[int]:
+def _days(text: str, days: str | None) -> frozenset[int]:
     found: set[int] = set()
-    for part in (said or "Mon-Sun").split(","):
+    for part in (days or "Mon-Sun").split(","):
         first, _, last = part.partition("-")
         if first not in _DAYS or (last or first) not in _DAYS:
             raise ValueError(f"{text!r}: {part} names no days; days are {', '.join(_DAYS)}")

@@ -19,12 +19,12 @@ def read(words: Sequence[str]) -> Any:
 
     command: Any = PlaybookCLI(["ansible-playbook"])
     command.init_parser()
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             options = command.parser.parse_args([*words, _PLAYBOOK])
     except SystemExit:
-        why = said.getvalue().strip().rpartition("\n")[2].partition("error: ")[2] or "they do no work"
+        why = output.getvalue().strip().rpartition("\n")[2].partition("error: ")[2] or "they do no work"
         raise ValueError(f"what follows -- is for ansible-playbook: {why}") from None
     if options.args != [_PLAYBOOK]:
         raise ValueError(f"{options.args[0]}: what follows -- are options of ansible-playbook, and no playbook")
@@ -32,5 +32,5 @@ def read(words: Sequence[str]) -> Any:
 
 
 def lists(options: Any) -> bool:
-    """Whether ansible-playbook would only read the playbook, and ask no host."""
+    """Tell whether ansible-playbook would only read the playbook, and ask no host."""
     return bool(options.syntax or options.listhosts or options.listtasks or options.listtags)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.fleet.plugins.module_utils.images import ingredients
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
@@ -57,7 +58,7 @@ class ActionModule(LongStepAction):
     def _made(self) -> dict[str, Any]:
         look = documents.plain(self._plan.look)
         said = self._long("look", look, f"looks into {look['base']}")
-        made = build_plan.plan(said["facts"], self._wish(said), build_plan.Builder(**said["builder"]))
+        made = build_plan.plan(said["facts"], self._wish(said), ingredients.Builder(**said["builder"]))
         if made.verdict == build_plan.NOTHING:
             return {"verdict": made.verdict, "lines": [made.reason]}
         about = {"name": self._plan.name, "tag": made.tag}
@@ -74,19 +75,11 @@ class ActionModule(LongStepAction):
         return self._judged(said, made, about)
 
     def _wish(self, said: Mapping[str, Any]) -> recipes.Wish:
-        look, source = self._plan.look, said["source"]
-        wheels = [{key: value for key, value in each.items() if key != "path"} for each in said["wheels"]]
-        patches = [{key: value for key, value in each.items() if key != "path"} for each in said["patches"]]
         return recipes.Wish(
-            recipe=look["recipe"],
-            base=look["base"],
-            architectures=self._plan.architectures,
-            source=recipes.Source(**source) if source else None,
-            wheels=[recipes.Wheel(**each) for each in wheels],
-            patches=[recipes.Patch(**each) for each in patches],
-            jobs=self._plan.jobs,
-            force=self._plan.force,
-            experimental=self._plan.experimental,
+            **self._plan.wish,
+            source=next((ingredients.Source(**each) for each in said["source"]), None),
+            wheels=[ingredients.Wheel(**each) for each in said["wheels"]],
+            patches=[ingredients.Patch(**each) for each in said["patches"]],
         )
 
     def _known(self, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,9 +99,7 @@ class ActionModule(LongStepAction):
             "platform": self._plan.platform,
             "inputs": made.inputs,
             "dockerfile": made.dockerfile,
-            "contexts": dict(made.contexts),
-            "wheels": said["wheels"],
-            "patches": said["patches"],
+            "files": {kind: said[kind] for kind in ("source", "wheels", "patches")},
         }
         self._tell(f"{self._name}: {made.reason}")
         self._short("start", request)
@@ -131,11 +122,11 @@ class ActionModule(LongStepAction):
             served = self._long("serve", request, "serves the small model from both images")
             verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
+        labels = acceptance.labels(made, self._plan.wish["base"], verdict, at)
         done = self._short(
             "settle", {**about, "platform": self._plan.platform, "labels": labels, "accepted": verdict.accepted}
         )
-        told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
+        told = evidence.document(made, self._name, self._plan.wish["base"], verdict, done["image"], at)
         lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
             lines += evidence.serve_lines(done["image"], done["digests"], trial.facts["versions"]["vllm"])
@@ -160,12 +151,10 @@ class ActionModule(LongStepAction):
         return self._answer(self._in_background(MODULE, arguments, LIMIT_S, lambda: f"{self._name}: {doing}"))
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """What a step found, without what Ansible adds."""
         if said.get("failed") or said.get("unreachable"):
             raise _Failed({**said, "msg": f"{self._name}: {said.get('msg', 'failed without a word')}"})
-        added = ("invocation", "ansible_job_id", "started", "finished", "results_file", "stdout", "stderr", "changed")
-        more = ("stdout_lines", "stderr_lines", "warnings", "deprecations", "_ansible_parsed")
-        return {key: value for key, value in said.items() if key not in (*added, *more)}
+        found: dict[str, Any] = said["found"]
+        return found
 
 
 host.preload()

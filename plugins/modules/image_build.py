@@ -93,13 +93,14 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    step = module.params["step"]
     try:
-        result = build_steps.carry_out(module.params["step"], module.params["request"])
+        found = build_steps.carry_out(step, module.params["request"])
     except ImageError as error:
         module.fail_json(msg=str(error), verdict=error.name)
     except (FilesError, OSError) as error:
         module.fail_json(**told(error))
-    module.exit_json(**result)
+    module.exit_json(changed=step in ("start", "settle"), found=found)
 
 
 if __name__ == "__main__":

@@ -170,8 +170,10 @@ def main() -> None:
     given = module.params["load"]
     try:
         load = serving_load.Load(**given) if given else None
-        owner = listening.of_container(load.container, run_command) if load else None
-        ask = serving.http_client(serving.parse_url(load.url), None, owner) if load else None
+        ask = None
+        if load:
+            owner = listening.of_container(load.container, run_command)
+            ask = serving.http_client(serving.parse_url(load.url), None, owner)
     except ValueError as error:
         module.fail_json(msg=f"load: {error}")
     sampling = serving_load.Sampling(*(module.params[name] for name in ("busy_percent", "readings", "within_s")))

@@ -18,7 +18,7 @@ description:
   - The outcome is a named verdict with a way out. The module itself only fails on wrong arguments.
 options:
   url:
-    description: Where the server listens, without a path.
+    description: Where the server listens on this host, without a path.
     type: str
     default: http://127.0.0.1:8000
   model:
@@ -47,9 +47,10 @@ options:
     default: /health
   container:
     description:
-      - Docker container on this host that the server must run in. With it, key and questions go to no other process,
-        whoever has the port; that is the verdict V(foreign_listener).
+      - Docker container on this host that the server runs in. Key and questions go to no other process, whoever has the
+        port; that is the verdict V(foreign_listener).
     type: str
+    required: true
 extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
@@ -63,6 +64,7 @@ EXAMPLES = r"""
 - name: Ask the model
   gb10.fleet.serving_probe:
     model: openai/gpt-oss-120b
+    container: gb10-vllm
     timeout_s: 1800
   register: serving
 
@@ -161,13 +163,13 @@ def main() -> None:
             "answer_timeout_s": {"type": "int", "default": 120},
             "status_file": {"type": "path"},
             "health": {"type": "str", "default": "/health"},
-            "container": {"type": "str"},
+            "container": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )
     arguments = module.params
     try:
-        owner = listening.of_container(arguments["container"], run_command) if arguments["container"] else None
+        owner = listening.of_container(arguments["container"], run_command)
         ask = serving.http_client(serving.parse_url(arguments["url"]), arguments["api_key"], owner)
         if arguments["timeout_s"] < 0 or arguments["answer_timeout_s"] < 1:
             raise ValueError("timeout_s must not be negative and answer_timeout_s must be positive")
@@ -179,7 +181,7 @@ def main() -> None:
         timeout_s=0 if module.check_mode else arguments["timeout_s"],
         answer_timeout_s=arguments["answer_timeout_s"],
         health=arguments["health"],
-        **({"unit": arguments["container"]} if arguments["container"] else {}),
+        unit=arguments["container"],
         status=serving.status_reader(arguments["status_file"]),
     )
     module.exit_json(changed=False, ok=proof.verdict == "serving", **asdict(proof))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gb10_fleet.report import page
-from tests.browser.test_page import PROBE, Browse, browse
 from tests.support import stories
+from tests.support.browser import PROBE, Browse, browse
 
 pytestmark = pytest.mark.browser
 __all__ = ["browse"]  # the fixture

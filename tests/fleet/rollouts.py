@@ -82,7 +82,7 @@ class Gb10:
         self.inventories = (self.fleet.inventory, inventory)
 
     def plan(self, playbook: str = PLAYBOOK) -> list[str]:
-        return [*self.argv("plan-rollout", playbook), *self._waves, "--", *self.words]
+        return [*self.argv("rollout", playbook, "--plan"), *self._waves, "--", *self.words]
 
     def rollout(self, playbook: str = PLAYBOOK, *args: str) -> list[str]:
         return [*self.argv("rollout", playbook, *args), *self._waves, "--", *self.words]

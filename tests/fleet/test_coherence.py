@@ -17,15 +17,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 from lab.image import Image
 from lab.shell import STATE
-from lab.vendor.packages import LATER_DRIVER, driver_set
 from tests.fleet.fleet import Fleet
 from tests.fleet.upgrades import sandbox
-from tests.fleet.upgrades.offers import preferences
 from tests.fleet.upgrades.sandbox import ENGINE_CACHE, REQUEST, SPARE, Sandbox
+from tests.support.coherence import ABI, SEEDS, seen
 
 pytestmark = pytest.mark.lab
 
-ABI = "6.17.0-1014"
 # As on a Spark: GRUB has booted the kernel that runs, and its driver is loaded. The /proc of a copy knows of neither.
 BOOTED = f"""
 echo {ABI}-nvidia >/opt/osrelease
@@ -34,42 +32,6 @@ mount -t tmpfs loaded /proc/driver
 mkdir /proc/driver/nvidia
 echo 'NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build' >/proc/driver/nvidia/version
 """
-
-
-def seen(suite: str) -> str:
-    return f"""
-sed 's/^Suites: .*/Suites: offer-{suite}/' /etc/apt/sources.list.d/dgx.sources >/etc/apt/sources.list.d/offer.sources
-apt-get -qq update
-"""
-
-
-def offer(suite: str, *packages: str) -> str:
-    """Packages of an offer by dpkg, which asks neither pins nor holds, nor here for dependencies."""
-    return f"""
-{seen(suite)}
-cd /tmp
-apt-get -qq -oDir::Etc::PreferencesParts=/none download {" ".join(packages)}
-dpkg --force-depends --force-conflicts -i ./*.deb
-"""
-
-
-NEWER = " ".join(f"{package.name}={package.version}" for package in driver_set(LATER_DRIVER))
-LATER = next(package.version for package in driver_set(LATER_DRIVER))
-MODULES = f"linux-modules-nvidia-580-open-{ABI}-nvidia"
-REBUILT = f"{MODULES}=6.17.0-1014.14+2"
-SEEDS = {
-    "userland_newer": offer("minor", NEWER),
-    "module_newer": offer("minor", REBUILT),
-    "next_kernel_without_module": offer(
-        "kernel-without-modules", "linux-image-7.0.0-1025-nvidia", "linux-modules-7.0.0-1025-nvidia"
-    ),
-    "proprietary_flavour": f"dpkg --force-depends --remove {MODULES}\n"
-    + offer("proprietary", f"linux-modules-nvidia-580-{ABI}-nvidia"),
-    "hold_lost": "apt-mark unhold libnvidia-compute-580",
-    "invalid_pin": preferences("9-x", "Package: /^nvidia-(?!x)/\nPin: version 580.*\nPin-Priority: 990\n"),
-    "mixed_userland": offer("minor", f"nvidia-kernel-common-580={LATER}"),
-    "pending_reboot": offer("minor", NEWER, REBUILT),
-}
 
 
 Named = dict[str, str]  # id -> severity

@@ -6,6 +6,7 @@ two. Made up: what a GPU would do (the lab's simulated vLLM), kernels in the ext
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -29,7 +30,8 @@ ROLES = ["docker", "container_toolkit", "page_cache", "memory_protection", "fabr
 OF_COLLECTION = ("plugins", "roles", "playbooks", "catalog", "meta")
 THERE = "/srv/gb10-images"  # on the builder
 BASE = "lab/vllm:base"  # no registry has it
-PACKAGE = "Metadata-Version: 2.4\nName: vllm\nVersion: 0.19.0\n\n"
+SOURCE_NAME = "vllm-0.19.0.tar"
+SOURCE = packed({"vllm-0.19.0/setup.py": INGREDIENTS / "setup.py"})
 BRING_BASE = f"""
 sim=$(docker pull --quiet @IMAGE@)
 docker tag "$sim" lab/vllm-sim
@@ -90,8 +92,7 @@ class Two:
             f"{THERE[1:]}/base/tcc": self.tools / "tcc",
             f"{THERE[1:]}/base/Dockerfile": INGREDIENTS / "Dockerfile",
             f"{THERE[1:]}/base/setup.py": INGREDIENTS / "setup.py",
-            f"{THERE[1:]}/source/setup.py": INGREDIENTS / "setup.py",
-            f"{THERE[1:]}/source/PKG-INFO": PACKAGE.encode(),
+            f"{THERE[1:]}/{SOURCE_NAME}": SOURCE,
             f"{THERE[1:]}/model/config.json": b"{}",
         }
         self.fleet.root(self.first, "tar", "-xC", "/", program=packed(files))
@@ -114,7 +115,7 @@ class Two:
         self.play(
             *("build_image", "--limit", self.first),
             vllm_image_base=BASE,
-            vllm_image_source=f"{THERE}/source",
+            vllm_image_source={"path": f"{THERE}/{SOURCE_NAME}", "sha256": hashlib.sha256(SOURCE).hexdigest()},
             vllm_image_model=f"{THERE}/model",
             vllm_image_jobs=1,  # this machine has not the memory of a Spark
         )

@@ -16,7 +16,7 @@ import pytest
 
 from lab.vendor.packages import suites
 from tests.fleet.fleet import Fleet
-from tests.fleet.test_coherence import SEEDS
+from tests.support.coherence import SEEDS
 from tests.support.rig import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]

@@ -16,9 +16,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support.baseline import compare, declared
+from tests.support.lab_pair import PROFILE, RAIL, Pair, rails_that_drifted
 from tests.support.rig import ROOT, Play, differences
-
-from .conftest import Pair
 
 pytestmark = pytest.mark.lab
 
@@ -188,23 +187,12 @@ class TestCutCable:
         assert pair.evidence()["verdict"] == "healthy"
 
 
-RAIL, PROFILE = "enp1s0f0np0", "nm_profile:gb10-enp1s0f0np0"
 # What Debian's policy leaves of a purged package, and what Docker's engine made while it ran: its bridge lives until
 # the next boot, and NetworkManager has a profile in memory for it.
 LEFT_BEHIND = {
     *("file /etc/group", "file /etc/gshadow"),
     *("link docker0", "profile docker0", "file /etc/cni", "file /etc/cni/net.d"),
 }
-
-
-def rails_that_drifted() -> dict[str, list[str]]:
-    """Of the last scan, what the role fabric would repair, by host.
-
-    The role vllm may be named as well: a rail without its address takes the model's server down, on both hosts.
-    """
-    hosts = json.loads((ROOT / "evidence/drift/drift.json").read_text())["hosts"]
-    found = {host: [row["resource"] for row in said["changes"].get("fabric", [])] for host, said in hosts.items()}
-    return {host: rows for host, rows in found.items() if rows}
 
 
 class TestTruth:
@@ -248,7 +236,7 @@ MIB = 1024  # KiB
 GUARD = "ExecStartPost=-/usr/bin/systemctl start --no-block gb10-page-cache-guard@toy.service"
 TOY = f"[Service]\\nType=exec\\nExecStart=/bin/sleep 900\\n{GUARD}\\n"
 # A machine of the lab has 2 to 3 GiB in all, so memory counts as short at any time.
-TOY_GUARD = "READY_URL=http://127.0.0.1:8123/\\nLIMIT_S=600\\nMEMFREE_LOW_GIB=64\\nWORTH_GIB=0.2\\n"
+TOY_GUARD = "READY_URL=http://127.0.0.1:8123/\\nSERVING=/\\nLIMIT_S=600\\nMEMFREE_LOW_GIB=64\\nWORTH_GIB=0.2\\n"
 
 
 def within(limit_s: int, condition: str) -> str:

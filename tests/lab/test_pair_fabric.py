@@ -22,27 +22,17 @@ from lab.machine import qmp
 from lab.network import NAMESPACE
 from lab.shell import STATE
 from lab.topology import RAILS, topology
+from tests.support.lab_pair import NOTHING_RUNS, ONLY_FABRIC, PROFILE, RAIL, Pair, rails_that_drifted
 from tests.support.rig import ROOT, Play
-
-from .conftest import Pair
-from .test_pair import PROFILE, RAIL, rails_that_drifted
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-# With its ARP settings, which a Spark has from DGX OS: twins share a wire, and each is to answer for itself alone.
-ONLY_FABRIC = ("-e", '{"gb10_roles": ["kernel_parameters", "fabric"]}')
 TWIN = RAILS["p0"][1]
 MANAGEMENT = "enP7s7"
 CUTS = int(os.environ.get("GB10_CUTS", "2"))
 # What NetworkManager and netplan keep, byte for byte.
 FOLDERS = "/etc/NetworkManager/system-connections /etc/netplan"
 FILES = f"sudo sh -c 'find {FOLDERS} -type f 2>/dev/null | sort | xargs sha256sum'"
-NM = "org.freedesktop.NetworkManager"
-# No perftest, nothing of its folders, no timer, no saved profiles, and no checkpoint that is still open.
-NOTHING_RUNS = f"""sudo sh -c '
-    ! pgrep -ax ib_write_bw && ! ls -d /tmp/gb10-perftest-* /run/gb10-fleet/guard 2>/dev/null | grep . &&
-    ! systemctl list-units --no-legend "gb10-guard-*" | grep . &&
-    busctl get-property {NM} /{NM.replace(".", "/")} {NM} Checkpoints | grep -x "ao 0"'"""
 # Every used slot of every GID table, as the kernel says it; `read` fails with EINVAL where the kernel has no answer.
 TABLE = """
 for gid in /sys/class/infiniband/*/ports/*/gids/*; do

@@ -21,9 +21,8 @@ from typing import Any
 import pytest
 
 from lab import lifecycle
+from tests.support.lab_pair import Pair
 from tests.support.rig import ROOT
-
-from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -16,8 +16,7 @@ import pytest
 from tests.fleet import boards
 from tests.fleet.boards import AFTER, APRIL, BACK, BEFORE, JULY, SEEN
 from tests.fleet.rollouts import Gb10, states
-
-from .conftest import Pair
+from tests.support.lab_pair import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.lab_pair import Pair
 from tests.support.rig import Play
-
-from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

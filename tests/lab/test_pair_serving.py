@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.lab_pair import Pair
 from tests.support.rig import Play
-
-from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

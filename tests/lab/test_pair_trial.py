@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Pair
+from tests.support.lab_pair import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 ROUNDS = pytest.mark.parametrize("number", range(int(os.environ.get("GB10_TRIAL_ROUNDS", "1"))))

@@ -10,9 +10,8 @@ import pytest
 
 from lab.network import NAMESPACE
 from lab.topology import topology
+from tests.support.lab_pair import NOTHING_RUNS, ONLY_FABRIC
 from tests.support.rig import ROOT, Rig
-
-from .test_pair_fabric import NOTHING_RUNS, ONLY_FABRIC
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

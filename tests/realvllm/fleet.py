@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.stat
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 
-from tests.realvllm.real import ANSWERS, LONGEST_S, Real
+from tests.realvllm.real import ANSWERS, LONGEST_S, Real, is_ours
 from tests.support.ports import free_port
 from tests.support.router_fleet import KEY, Fleet, Spark
 
@@ -88,7 +88,7 @@ class RealSpark(Spark):
 
     def proof(self, model: str, questions: Sequence[Question] = QUESTIONS) -> server_probe.Proof:
         life = self.lives[model]
-        ask = server_probe.http_client(f"http://127.0.0.1:{life.port}", self.key(model))
+        ask = server_probe.http_client(f"http://127.0.0.1:{life.port}", self.key(model), is_ours)
         return server_probe.probe(ask, model, timeout_s=LONGEST_S, answer_timeout_s=LONGEST_S, questions=questions)
 
 

@@ -21,14 +21,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog impor
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
-from tests.realvllm.real import Real
+from tests.realvllm.real import Real, is_ours
 
 
 def test_a_life(real: Callable[..., Real]) -> None:
     one = real("--max-model-len", "2048").start()
     one.reaches("ready")
     assert (one.life.log.fault, one.life.log.cause, one.life.log.gone_since) == (None, "", None)
-    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None, is_ours)
     proof = serving.probe(ask, "tiny", timeout_s=60, answer_timeout_s=60)
     assert proof.served_models == ("tiny",)
     assert proof.verdict == "garbage", "random weights"
@@ -99,7 +99,12 @@ def test_an_engine_that_hangs_is_restarted_once_and_serves_again(real: Callable[
             lives.append(lives[-1].again())
         return 0, "20.0\n"
 
-    world = watchdog.World(tmp_path, run, metrics.ask, time.monotonic, time.time)
+    def ask_ours(service: metrics.Service, seconds: float) -> metrics.Counters:
+        service.status = str(tmp_path / "status.json")  # beside it is the unit's word
+        return metrics.ask(service, seconds)
+
+    (tmp_path / "serving").touch()
+    world = watchdog.World(tmp_path, run, ask_ours, time.monotonic, time.time)
     rules = {"after_s": 8, "power_w": 30, "gap_s": 30, "breaker_s": 3600}
 
     def patrol(times: int) -> list[str]:
@@ -111,7 +116,7 @@ def test_an_engine_that_hangs_is_restarted_once_and_serves_again(real: Callable[
 
     one.reaches("ready")
     assert patrol(12) == [], "idle for longer than a hang"
-    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None, is_ours)
     body = {"model": "tiny", "prompt": "a", "max_tokens": 4000, "ignore_eos": True}
     for _ in range(3):
         threading.Thread(target=ask, args=("/v1/completions", body, 120.0), daemon=True).start()

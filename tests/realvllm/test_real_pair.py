@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
-from tests.realvllm.real import Real
+from tests.realvllm.real import Real, is_ours
 from tests.support.ports import free_port
 
 ADDRESSES = ("127.0.0.11", "127.0.0.12")
@@ -40,7 +40,7 @@ def test_two_units_serve_as_one_and_end_as_one(real: Callable[..., Real], traine
         one.start()
     for one in (head, other):
         one.reaches("ready")
-    ask = serving.http_client(f"http://127.0.0.1:{head.port}", None)
+    ask = serving.http_client(f"http://127.0.0.1:{head.port}", None, is_ours)
     proof = serving.probe(ask, "tiny", timeout_s=60, answer_timeout_s=300)
     assert proof.verdict == "serving", proof
     os.killpg(other.pid, signal.SIGKILL)  # the worker of the second host

@@ -13,13 +13,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, run_command
 
-from tests.realvllm.real import Real
+from tests.realvllm.real import Real, is_ours
 
 
 def test_the_whole_proof_and_a_load(real: Callable[..., Real], trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = real("--max-model-len", "2048", model=trained).start()
     one.reaches("ready")
-    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None, is_ours)
     proof = serving.probe(ask, "tiny", timeout_s=60, answer_timeout_s=120)
     assert (proof.verdict, proof.served_models) == ("serving", ("tiny",)), proof
     assert [answer["fault"] for answer in proof.answers] == [None, None], proof.answers
@@ -55,7 +55,7 @@ def test_a_model_that_lies_is_found_out(real: Callable[..., Real], trained: Path
     one = real("--max-model-len", "2048", model=folder).start()
     one.reaches("ready")
     proof = serving.probe(
-        serving.http_client(f"http://127.0.0.1:{one.port}", None), "tiny", timeout_s=60, answer_timeout_s=120
+        serving.http_client(f"http://127.0.0.1:{one.port}", None, is_ours), "tiny", timeout_s=60, answer_timeout_s=120
     )
     assert proof.verdict == "garbage", proof
 
@@ -64,7 +64,7 @@ def test_a_reranker_passes_the_proof_of_its_kind(real: Callable[..., Real], taug
     """That of an embedding model: test_real_services.py."""
     one = real("--max-model-len", "2048", "--runner", "pooling", model=taught("order")).start()
     one.reaches("ready")
-    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None, is_ours)
     proof = serving.probe(ask, "tiny", timeout_s=60, answer_timeout_s=120)
     assert (proof.verdict, [answer["name"] for answer in proof.answers]) == ("serving", ["reranking"]), proof
     one.life.stop()

@@ -21,9 +21,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_fil
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 
 from tests.realvllm.real import BIN, LONGEST_S
+from tests.support.model_daemon import Daemon
 from tests.support.ports import free_port
 from tests.support.unit_log import settings
-from tests.unit.serving.test_model_files import Daemon
 
 LARGEST_RATIO = 0.7  # of a warm start to the cold one of the same run
 SHELF = "/var/cache/gb10-warm/vllm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from collections.abc import Mapping
@@ -20,3 +21,7 @@ def packed(files: Mapping[str, Path | bytes]) -> bytes:
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
     return out.getvalue()
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.monitored import Spark
-from tests.unit.monitoring.test_real_prometheus import DASHBOARD, INTERVAL_S, Fleet
+from tests.support.prometheus import DASHBOARD, INTERVAL_S, Fleet
 
 HOSTS = ("spark-a", "spark-b", "spark-c")
 SPAN_S, FAULT_S, MENDED_S = 240, 100, 180  # what is drawn, and when the power supply of spark-b falls back

@@ -343,7 +343,7 @@ CASES = (
          {"model_type": "whisper", "d_model": 1280, "decoder_layers": 32, "encoder_layers": 32,
           "decoder_attention_heads": 20, "decoder_ffn_dim": 5120, "vocab_size": 51866, "max_target_positions": 448,
           "num_hidden_layers": 32, "intermediate_size": 5120, "tie_word_embeddings": True},
-         (0.69, 0.69), {"full": 32}, 448, size_gb=3.1, task="transcribe"),
+         (1.55, 0.69), {"full": 32}, 448, size_gb=3.1, task="transcribe"),
     Case("Qwen/Qwen2.5-VL-7B-Instruct", "Qwen2_5_VLForConditionalGeneration",
          text("qwen2_5_vl", 3584, 28, 28, 4, 128, 18944, 152064, 128000, use_sliding_window=False, sliding_window=32768,
               rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24]}),

@@ -153,7 +153,7 @@ class Spark:
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
         return "\n".join(map(json.dumps, lines))
 
-    def served(self, _address: str, _port: int) -> str:
+    def served(self, _address: str, _port: int, _owner: object) -> str:
         """What vLLM's /metrics says."""
         if self.serves_nothing:
             raise ConnectionRefusedError(111, "Connection refused")
@@ -260,9 +260,9 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10DiskWorn": _attribute(worn=95),
     "Gb10UncleanBoot": _attribute(clean=False),
     "Gb10XidError": _log("NVRM: Xid (PCI:000f:01:00): 119, pid=1, Timeout after 6s of waiting for RPC response"),
-    "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 31, pid=1, MMU Fault"),
-    "Gb10LogError": _log("mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W)."),
-    "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCore) total-vm:1kB"),
+    "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
+    "Gb10LogError": _log("Kernel panic - not syncing: Fatal exception in interrupt"),
+    "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
     "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
     "Gb10ServiceSilent": _attribute(serves_nothing=True),
     "Gb10CacheFull": _queue,
@@ -281,3 +281,5 @@ def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
     yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
     yield "old_nvidia_smi", lambda spark: None
     yield "xid_of_a_program", _log("NVRM: Xid (PCI:000f:01:00): 43, pid=1, channel reset")
+    yield "slot_of_27_w", _log("mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W).")
+    yield "start_of_a_model", _log("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x51)")

@@ -6,25 +6,34 @@ import subprocess
 import sys
 
 LISTENER = """
-import socket, sys
+import os, socket, sys
+uid, backlog, *ports = sys.argv[1:]
+os.setuid(int(uid))
 socks = []
-for port in sys.argv[1:]:
+for port in ports:
     for family, any_ in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         s = socket.socket(family); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        s.bind((any_, int(port))); s.listen(64); socks.append(s)
+        s.bind((any_, int(port))); s.listen(int(backlog)); socks.append(s)
 print("up", flush=True)
 sys.stdin.read()
 """
 CALLER = """
-import socket, sys
+import select, socket, sys
 source, target, *ports = sys.argv[1:]
+calls = {}
 for port in ports:
-    s = socket.socket(socket.AF_INET6 if ":" in target else socket.AF_INET); s.settimeout(0.4)
+    s = socket.socket(socket.AF_INET6 if ":" in target else socket.AF_INET); s.setblocking(False)
     try:
         if source != "-": s.bind((source, 0))
-        s.connect((target, int(port))); print(port)
-    except OSError: pass
+        s.connect((target, int(port)))
+    except BlockingIOError: pass
+    except OSError: continue
+    calls[s] = port
+while calls and (answered := select.select([], calls, [], 0.4)[1]):
+    for s in answered:
+        port = calls.pop(s)
+        if not s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR): print(port)
 """
 
 
@@ -77,8 +86,8 @@ class Net:
         assert child.stdout is not None and child.stdout.readline() == "up\n"
         return child
 
-    def listen(self, space: str, *ports: int) -> None:
-        self.start(space, LISTENER, *map(str, ports))
+    def listen(self, space: str, *ports: int, uid: int = 0, backlog: int = 64) -> None:
+        self.start(space, LISTENER, str(uid), str(backlog), *map(str, ports))
 
     def reached(self, space: str, target: str, *ports: int, source: str = "-", uid: int = 0) -> set[int]:
         caller = f"import os, socket; os.setuid({uid})\n{CALLER}"

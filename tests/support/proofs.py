@@ -213,3 +213,9 @@ if __name__ == "__main__":
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(evidence_page.render(document))
         print(target, document["verdict"], *document["reasons"][:3], sep="\n  ")
+
+
+def spark(gib: float = 121.7, driver: str = "580.142", host: str = "spark-a") -> dict[str, Any]:
+    """Return the facts of a host with this much memory and this driver."""
+    known = facts(host)
+    return {**known, "memory_bytes": int(gib * 2**30), "driver": {**known["driver"], "userland": driver}}

@@ -12,10 +12,10 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 
+from tests.support.fake_host import FakeHost
 from tests.support.kinds import EXAMPLES
+from tests.support.network_manager import FakeNetworkManager
 from tests.support.rooted import held, place
-from tests.unit.engine.resources.conftest import FakeHost
-from tests.unit.engine.resources.test_profiles import FakeNetworkManager
 
 PATHS = ("/etc/a.conf", "/etc/b/c.json", "/etc/gb10-fleet", "/etc/systemd/system/one.service", "/usr/local/sbin/tool")
 PACKAGES, VERSIONS = ("alpha", "beta", "gamma", "nvidia-x"), ("1.0", "1.1", "2.0-1")

@@ -41,6 +41,10 @@ def test_a_fault_reaches_prometheus_and_goes(host: Host) -> None:
 
 
 def test_the_collector_may_write_nowhere_else(host: Host) -> None:
-    assert host.file("/var/lib/prometheus/node-exporter/gb10_now.prom").mode == 0o644
+    folder = "/var/lib/gb10-metrics/node-exporter"
+    assert host.file(f"{folder}/gb10_now.prom").mode == 0o644
+    assert host.file("/var/lib/prometheus").user == "prometheus", "Debian's own folder is not root's"
+    for above in ("/", "/var", "/var/lib", "/var/lib/gb10-metrics", folder):
+        assert (host.file(above).user, host.file(above).mode & 0o022) == ("root", 0), above
     assert host.file("/var/cache/gb10-metrics").mode == 0o700
     assert "ProtectSystem=strict" in host.check_output(f"systemctl show -p ProtectSystem {NOW}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import PurePosixPath
 
 from testinfra.host import Host
 
@@ -29,3 +30,19 @@ def test_every_unit_of_ours_is_sound(host: Host) -> None:
     for unit in units:
         instance = unit.replace("@.", "@ssh.")
         assert host.run("cd /tmp && ln -sf %s . && systemd-analyze verify %s", unit, instance).rc == 0, unit
+
+
+def test_root_writes_only_where_nobody_else_can_put_anything(host: Host) -> None:
+    """With the real packages: one may give its folder to a user of its own, as Debian's gives /var/lib/prometheus."""
+    resources = json.loads(host.file("/var/lib/gb10-fleet/manifest.json").content_string)["resources"]
+    files = [label.partition(":")[2] for label in resources if label.startswith("file:")]
+    units = host.run("grep -hoP '^ReadWritePaths=\\K.*' /etc/systemd/system/gb10-*.service").stdout.split()
+    above = {
+        str(folder) for path in (*files, *(f"{unit}/x" for unit in units)) for folder in PurePosixPath(path).parents
+    }
+    assert "/etc" in above
+    seen = host.run(f"stat -L -c '%a %U %n' {' '.join(sorted(above))} 2>/dev/null").stdout.splitlines()
+    foreign = [
+        line for line in seen if line.split()[1] != "root" or int(line.split()[0], 8) & 0o1022 in (2, 0o20, 0o22)
+    ]
+    assert seen and foreign == []

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import hang, part_checks
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
+    SLOWED,
     Patient,
     Said,
     Server,
@@ -15,26 +19,17 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     median,
     passed_s,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu as gpu_reader
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Sample, Serving
 
-SLOWED = frozenset(gpu_reader.THROTTLING.values())
-POWER_CAP = "sw_power_cap"
-_DOCTOR = "`gb10 doctor` says whether driver, kernel and hardware fit"
+POWER_CAP, BRAKE = "sw_power_cap", "hw_power_brake_slowdown"
+LOCKED = "applications_clocks_setting"
 _SILENT_STATES = {
-    "silent": (
-        "error",
-        "nvidia-smi hangs",
-        "read `journalctl -k | grep -i nvrm`; only a reboot ends a driver that hangs",
-    ),
-    "absent": (
-        "error",
-        "the driver finds no GPU",
-        f"{_DOCTOR}; power off, unplug the power supply for 60 s, start again",
-    ),
-    "mismatch": ("error", "the driver in memory is not the installed one", "reboot (playbook gb10.fleet.reboot)"),
-    "no_driver": ("error", "no NVIDIA driver runs", _DOCTOR),
-    "no_program": ("error", "nvidia-smi is not there", _DOCTOR),
-    "unreadable": ("warn", "nvidia-smi's answer makes no sense", "run `nvidia-smi` on the host by hand"),
+    "silent": "nvidia-smi hangs",
+    "absent": "the driver finds no GPU",
+    "mismatch": "the driver in memory is not the installed one",
+    "no_driver": "no NVIDIA driver runs",
+    "no_program": "nvidia-smi is not there",
+    "unreadable": "nvidia-smi's answer makes no sense",
 }
 
 
@@ -43,9 +38,8 @@ def check_answer(patient: Patient) -> Iterator[Said]:
     gpu = patient.last["gpu"]
     if gpu is None or gpu["state"] == "ok":
         return
-    severity, fact, way_out = _SILENT_STATES.get(gpu["state"], _SILENT_STATES["unreadable"])
-    say = patient.error if severity == "error" else patient.warn
-    yield say(f"gpu_{gpu['state']}", f"{fact}: {patient.why('gpu.state')}", way_out)
+    state = gpu["state"] if gpu["state"] in _SILENT_STATES else "unreadable"
+    yield patient.say(f"gpu_{state}", f"{_SILENT_STATES[state]}: {patient.why('gpu.state')}")
 
 
 def check_power_fault(patient: Patient) -> Iterator[Said]:
@@ -55,51 +49,88 @@ def check_power_fault(patient: Patient) -> Iterator[Said]:
     if not known:
         yield Unsure("power_fault", f"the GPU's utilization is unknown: {_gpu_why(patient, 'utilization_percent')}")
         return
-    if len(busy) < needed:
+    if len(busy) < needed and not _bursts(patient):
         few = f"the GPU was under load in {len(busy)} samples, and {needed} are needed"
         yield Unsure("power_fault", f"{few}: ask again while it works, or with --load")
         return
     clock, power = median([gpu["clock_mhz"] for gpu in busy]), median([gpu["power_w"] for gpu in busy])
-    if clock is None or clock >= patient.limit("clock_min_mhz"):
-        if clock is None:
-            yield Unsure("power_fault", f"the GPU's clock is unknown: {patient.why('gpu.clock_mhz')}")
+    if clock is None:
+        yield Unsure("power_fault", f"the GPU's clock is unknown: {patient.why('gpu.clock_mhz')}")
         return
-    reasons = {reason for gpu in busy for reason in gpu["reasons"] or ()}
-    if power is None or any(gpu["reasons"] is None for gpu in busy):
-        missing = "power_w" if power is None else "reasons"
-        yield Unsure("power_fault", f"the clock is low, and {missing} is unknown: {patient.why(f'gpu.{missing}')}")
-    elif reasons & SLOWED or (POWER_CAP in reasons and power >= patient.limit("fault_power_w")):
-        return  # the driver says why: check_throttled
-    else:
-        yield from _low_clock(patient, clock, power)
+    if any(gpu["reasons"] is None for gpu in busy) or power is None:
+        if clock < patient.limit("clock_min_mhz"):
+            missing = "power_w" if power is None else "reasons"
+            yield Unsure("power_fault", f"the clock is low, and {missing} is unknown: {patient.why(f'gpu.{missing}')}")
+        return
+    yield from _low_clock(patient, clock, power)
+
+
+def _bursts(patient: Patient) -> bool:
+    """A few readings are enough where the clock falls under load: that of a healthy GPU rises."""
+    least, busy = patient.limit("clock_min_mhz"), patient.busy
+    between = [gpu["clock_mhz"] or 0 for gpu in patient.late if not patient.is_busy(gpu)]
+    low = all(gpu["clock_mhz"] is not None and gpu["clock_mhz"] < least for gpu in busy)
+    return len(busy) >= patient.limit("burst_readings") and low and max(between, default=0) >= least
 
 
 def _low_clock(patient: Patient, clock: float, power: float) -> Iterator[Said]:
-    fact = f"under load the GPU runs at {clock:.0f} MHz and {power:.0f} W, and the driver gives no reason"
-    off_s = patient.limit("power_off_s")
-    if power < patient.limit("fault_power_w"):
-        yield patient.error(
-            "power_fault",
-            f"{fact}: the power supply has fallen back",
-            f"shut down, unplug the power supply from wall and host for {off_s} s, start again",
-        )
+    told = [set(gpu["reasons"] or ()) for gpu in patient.busy]
+    said, capped = set().union(*told), all(POWER_CAP in reasons for reasons in told)
+    little = patient.limit("fault_power_w") <= power < patient.limit("capped_power_w")
+    if capped and little and clock < patient.limit("capped_clock_mhz") and not said & SLOWED:
+        fact = f"under load the driver's power cap holds the GPU at {clock:.0f} MHz and {power:.0f} W"
+        yield patient.say("gpu_clock_low", fact, way_out=_CAPPED)
+        return
+    if clock >= patient.limit("clock_min_mhz") or said & SLOWED:
+        return  # the driver says why: check_throttled
+    if POWER_CAP in said and power >= patient.limit("fault_power_w"):
+        return
+    fact = f"under load the GPU runs at {clock:.0f} MHz and {power:.0f} W"
+    if LOCKED in said or _locked_below(patient):
+        yield patient.say("gpu_clock_low", f"{fact}: its clocks are locked", "info")
+        return
+    low, high = patient.limit("fault_power_band_w")
+    fact = f"{fact}, and the driver gives no reason"
+    if power < low:
+        yield patient.say("power_fault", f"{fact}: the power supply has fallen back")
+    elif power < high:
+        fact = f"{fact}: the power supply has fallen back, or somebody locked the clocks"
+        clocks = [gpu["clock_mhz"] for gpu in patient.busy if gpu["clock_mhz"] is not None]
+        steady = max(clocks) - min(clocks) <= patient.limit("lock_steady_mhz")
+        way_out = _LOCKS_FIRST + patient.rules.signs["power_fault"]["way_out"]
+        yield patient.say("power_fault", fact, "info" if steady else "warn", way_out)
     else:
-        yield patient.warn(
-            "gpu_clock_low",
-            fact,
-            "somebody may have locked the clocks: `nvidia-smi -q -d CLOCK,PERFORMANCE`; `nvidia-smi -rgc` frees them",
-        )
+        yield patient.say("gpu_clock_low", fact)
+
+
+_CAPPED = (
+    "unplug the power supply from wall and host for {power_off_s} s, and use the one that came with the host;"
+    " `nvidia-smi -q -d POWER,PERFORMANCE` names the cap"
+)
+_LOCKS_FIRST = (
+    "`nvidia-smi -q -d CLOCK` tells of locked clocks, and `nvidia-smi -rgc` frees them; where there are none "
+)
+
+
+def _locked_below(patient: Patient) -> bool:
+    """Whether our own role holds the clocks so low."""
+    locked = patient.reading.get("clock_lock_mhz")
+    return locked is not None and locked <= patient.limit("clock_min_mhz")
 
 
 def check_throttled(patient: Patient) -> Iterator[Said]:
     """In most samples the driver names a reason that a healthy host does not have."""
-    told = [set(gpu["reasons"]) & SLOWED for gpu in patient.gpus if gpu["reasons"] is not None]
-    if not told:
+    if all(gpu["reasons"] is None for gpu in patient.gpus):
         yield Unsure("gpu_throttled", f"the event reasons are unknown: {_gpu_why(patient, 'reasons')}")
-    elif 2 * sum(map(bool, told)) > len(told):
-        names = ", ".join(sorted(set().union(*told)))
-        way_out = "see the temperatures; clean the air inlets, leave room around the host, update the EC firmware"
-        yield patient.warn("gpu_throttled", f"the driver slows the GPU: {names}", way_out)
+    elif patient.slowed:
+        fact = f"the driver slows the GPU: {', '.join(sorted(patient.slowed))}"
+        yield patient.say("gpu_throttled", fact, way_out=_BRAKED if patient.slowed == {BRAKE} else "")
+
+
+_BRAKED = (
+    "the power supply signals it, and heat does not: use the one that came with the host, straight into the wall, and"
+    " unplug it from wall and host for {power_off_s} s"
+)
 
 
 def check_temperature(patient: Patient) -> Iterator[Said]:
@@ -107,15 +138,14 @@ def check_temperature(patient: Patient) -> Iterator[Said]:
     heat = median([gpu["temperature_c"] for gpu in patient.gpus])
     left = median([gpu["tlimit_c"] for gpu in patient.gpus])
     usual = f"under sustained load {low} to {high} °C are usual"
-    way_out = "clean the air inlets, leave room around the host, update the EC firmware"
     if heat is None and left is None:
         yield Unsure("gpu_hot", f"the GPU's temperature is unknown: {_gpu_why(patient, 'temperature_c')}")
     elif (heat is not None and heat >= hot) or (left is not None and left <= patient.limit("tlimit_c")):
         room = "" if left is None else f", {left:.0f} °C below its limit"
         heard = "at an unknown temperature" if heat is None else f"at {heat:.0f} °C"
-        yield patient.warn("gpu_hot", f"the GPU is {heard}{room}; {usual}", way_out)
+        yield patient.say("gpu_hot", f"the GPU is {heard}{room}; {usual}")
     elif heat is not None and heat > warm:
-        yield patient.info("gpu_warm", f"the GPU is at {heat:.0f} °C; {usual}", way_out)
+        yield patient.say("gpu_warm", f"the GPU is at {heat:.0f} °C; {usual}")
 
 
 def check_zones(patient: Patient) -> Iterator[Said]:
@@ -126,15 +156,14 @@ def check_zones(patient: Patient) -> Iterator[Said]:
     for zone in zones:
         limit, heat = zone["critical_c"] or patient.limit("zone_critical_c"), zone["temperature_c"] or 0
         if heat >= limit - patient.limit("zone_margin_c"):
-            yield patient.warn(
-                "soc_hot",
-                f"{zone['zone']} ({zone['type']}) is at {heat:.0f} °C, and the machine switches off at {limit:.0f} °C",
-                "clean the air inlets, leave room around the host, update the EC firmware",
+            fact = (
+                f"{zone['zone']} ({zone['type']}) is at {heat:.0f} °C, and the machine switches off at {limit:.0f} °C"
             )
+            yield patient.say("soc_hot", fact)
 
 
 def check_hang(patient: Patient) -> Iterator[Said]:
-    """Requests run, no token comes, and the GPU does not work: long enough to be no prefill."""
+    """Requests run, no token comes, no prompt is taken, and the GPU does not work: checks/hang.py has the rule."""
     for server in patient.servers:
         yield from _hung(patient, server)
 
@@ -142,31 +171,88 @@ def check_hang(patient: Patient) -> Iterator[Said]:
 def _hung(patient: Patient, server: Server) -> Iterator[Said]:
     serving = server.counted
     known = [each for each in serving if each is not None]
+    if not known and (_phase(patient, server) or hang.RESTING[0]) not in hang.RESTING:
+        yield from _start_hung(patient, server)
+        return
     if len(known) < len(serving) or len(known) < 2:
         why = patient.why(server.path) if len(known) < len(serving) else "it takes two samples"
         yield Unsure("engine_hung", server.says(f"the server's counters are unknown: {why}"))
         return
-    if any(each["running"] <= 0 for each in known) or len({each["generated_tokens"] for each in known}) > 1:
+    looks = [_look(patient, sample, each) for sample, each in zip(patient.samples, known)]
+    if not hang.stands(looks):
         return
-    powers = [gpu["power_w"] for sample in patient.samples if (gpu := sample["gpu"])]
-    if len(powers) < len(serving) or None in powers:
+    if any(look.power_w is None for look in looks):
         why = _gpu_why(patient, "power_w")
         yield Unsure("engine_hung", server.says(f"no token comes, and the GPU's power is unknown: {why}"))
         return
-    span_s, most = passed_s(patient.samples[0], patient.last), max(power or 0 for power in powers)
-    if most >= patient.limit("hang_power_w"):
+    rules = _rules(patient)
+    if any(hang.held(look, rules) for look in looks):
+        held = f"no token comes, and the GPU is busy below {patient.limit('held_clock_mhz')} MHz"
+        yield Unsure("engine_hung", server.says(f"{held}: its power does not tell whether it works; see --watch"))
+        return
+    still = hang.follow_all(looks, rules)
+    if still is None or still.since_s > looks[0].at_s:
         return  # a long prefill
-    if span_s < patient.limit("hang_s"):
+    span_s = still.last_s - still.since_s
+    if hang.verdict(still, (), 0, rules) != hang.HUNG:
         short = f"no token came for {span_s:.0f} s; judged after {patient.limit('hang_s')} s: see --watch"
         yield Unsure("engine_hung", server.says(short))
         return
+    most = max(look.power_w or 0 for look in looks)
     fact = f"{known[-1]['running']:.0f} requests run, no token came for {span_s:.0f} s, and the GPU takes {most:.0f} W"
-    yield patient.error(
-        "engine_hung",
-        server.says(fact),
-        f"keep `journalctl -u {server.unit}`, then `sudo systemctl restart --no-block {server.unit}` on the first host"
-        " of the cluster alone: the others end and start with it",
-    )
+    way_out = patient.rules.signs["engine_hung"]["way_out"]
+    if part_checks.loses_packets(patient):
+        fact, way_out = f"{fact}, while a rail loses packets", _SWITCH_FIRST + way_out
+    yield patient.say("engine_hung", server.says(fact), way_out=way_out, unit=server.unit)
+
+
+_SWITCH_FIRST = "look at the switch first (MTU, flow control, speed of each port) and run `gb10 validate`; then "
+
+
+def _look(patient: Patient, sample: Sample, each: Serving | None = None) -> hang.Look:
+    """Of a server that counts; without one the GPU's alone."""
+    gpu = sample["gpu"]
+    power, clock, busy = (gpu["power_w"], gpu["clock_mhz"], gpu["utilization_percent"]) if gpu else (None, None, None)
+    look = hang.Look(passed_s(patient.samples[0], sample), "ready", "", None, None, None, power, clock, busy)
+    if each is None:
+        return look
+    return look._replace(running=each["running"], tokens=each["generated_tokens"], prompts=each["prompt_tokens"])
+
+
+def _rules(patient: Patient) -> hang.Rules:
+    names = ("hang_s", "hang_power_w", "busy_percent", "held_clock_mhz")
+    after_s, power_w, busy_percent, held_clock_mhz = (patient.limit(name) for name in names)
+    return hang.Rules(after_s, power_w, math.inf, 0, busy_percent, held_clock_mhz)
+
+
+def _phase(patient: Patient, server: Server) -> str | None:
+    status = patient.reading.get("services", {}).get(server.name) if server.name else patient.reading["service"]
+    return status["phase"] if status else None
+
+
+def _start_hung(patient: Patient, server: Server) -> Iterator[Said]:
+    """Before its server counts anything: the GPU is busy all the while, and does not work."""
+    span_s = passed_s(patient.samples[0], patient.last)
+    rules = _rules(patient)
+    busy = [look for look in map(partial(_look, patient), patient.samples) if _spins(look, rules)]
+    known = [look.power_w for look in busy if look.power_w is not None]
+    spins = len(known) == len(patient.samples) > 1 and max(known) < rules.power_w
+    if spins and span_s >= patient.limit("hang_s"):
+        fact = f"the service starts, and the GPU is busy for {span_s:.0f} s at no more than {max(known):.0f} W"
+        yield patient.say("engine_hung", server.says(fact), "warn", way_out=_STARTS, unit=server.unit)
+    else:
+        why = "the service still starts: `gb10 top` shows how far it is"
+        yield Unsure("engine_hung", server.says(f"{why}; see --watch" if spins else why))
+
+
+def _spins(look: hang.Look, rules: hang.Rules) -> bool:
+    return (look.busy_percent or 0) >= rules.busy_percent and not hang.held(look, rules)
+
+
+_STARTS = (
+    "see whether each host of the cluster loads (`gb10 top`): one that is slower keeps the others waiting; else keep"
+    " `journalctl -u {unit}`, measure the rails (`gb10 validate`), and restart it"
+)
 
 
 def check_steps(patient: Patient) -> Iterator[Said]:
@@ -190,13 +276,8 @@ def _slow(patient: Patient, server: Server) -> Iterator[Said]:
         return
     own, now = sum_before / before, (sum_after - sum_before) / (after - before)
     if now >= patient.limit("slow_ratio") * own > 0:
-        yield patient.warn(
-            "slow_steps",
-            server.says(
-                f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far"
-            ),
-            "compare with `gb10 benchmark`; where it stays so, power off, unplug its power supply for 60 s",
-        )
+        fact = f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far"
+        yield patient.say("slow_steps", server.says(fact))
 
 
 def _gpu_why(patient: Patient, name: str) -> str:

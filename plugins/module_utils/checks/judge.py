@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, memory_checks, part_checks
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import (
+    gpu_checks,
+    line_checks,
+    memory_checks,
+    part_checks,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Rules
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Reading
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
@@ -19,7 +24,7 @@ CHECKS = (
     gpu_checks.check_steps,
     *(memory_checks.check_returned, memory_checks.check_fragmentation, memory_checks.check_pressure),
     *(memory_checks.check_kho, part_checks.check_rails, part_checks.check_rail_errors, part_checks.check_disks),
-    *(part_checks.check_boots, part_checks.check_log, part_checks.check_certificates),
+    *(part_checks.check_functions, part_checks.check_boots, part_checks.check_certificates),
 )
 _ORDER = ("error", "warn", "info")
 
@@ -36,6 +41,7 @@ def judge(host: str, reading: Reading, rules: Rules) -> Judgement:
     """Findings, the worst first."""
     patient = Patient(host, reading, rules)
     said = [each for check in CHECKS for each in check(patient)]
+    said += line_checks.check_lines(patient, {each.id for each in said if isinstance(each, Finding)})
     found = [each for each in said if isinstance(each, Finding)]
     unsure: dict[str, str] = {}
     for each in said:

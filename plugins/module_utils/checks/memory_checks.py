@@ -30,11 +30,10 @@ def check_returned(patient: Patient) -> Iterator[Said]:
         return
     hidden = memory["total_bytes"] - sum(memory[name] for name in ACCOUNTS)  # type: ignore[literal-required]
     if hidden >= patient.limit("hidden_gib") * GIB:
-        yield patient.warn(
-            "memory_not_returned",
-            f"{hidden / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only",
-            "drop the page cache (`sync; echo 1 > /proc/sys/vm/drop_caches`); where that brings nothing back, reboot",
+        fact = (
+            f"{hidden / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only"
         )
+        yield patient.say("memory_not_returned", fact)
 
 
 def check_fragmentation(patient: Patient) -> Iterator[Said]:
@@ -49,11 +48,10 @@ def check_fragmentation(patient: Patient) -> Iterator[Said]:
     if blocks["free_bytes"] < patient.limit("judged_from") * GIB:
         yield Unsure("memory_fragmented", f"{blocks['free_bytes'] / GIB:.0f} GiB are free; the rest hides the blocks")
     elif blocks["large_bytes"] < patient.limit("large_least") * GIB:
-        yield patient.warn(
+        yield patient.say(
             "memory_fragmented",
             f"{blocks['free_bytes'] / GIB:.0f} GiB are free, and {blocks['large_bytes'] / GIB:.1f} GiB of it in large"
             f" blocks; a start wants {patient.limit('large_least')} GiB",
-            "reboot before the next start of an engine; dropping caches does not bring blocks back",
         )
 
 
@@ -66,19 +64,14 @@ def check_pressure(patient: Patient) -> Iterator[Said]:
     if waited < patient.limit("pressure_percent"):
         return
     cached = memory["cached_bytes"] if memory else None
-    fact = f"in {waited:.0f} % of the last 300 s something waited for memory"
+    fact, severity = f"in {waited:.0f} % of the last 300 s something waited for memory", ""
+    if pressure["some"]["avg10"] > patient.limit("spike_ratio") * waited:
+        fact, severity = f"{fact}; it began less than 5 minutes ago, and may pass", "info"
     if memory and cached is not None and cached >= patient.limit("cache_share") * memory["total_bytes"]:
-        yield patient.warn(
-            "page_cache_pressure",
-            f"{fact}, while the page cache holds {cached / GIB:.0f} GiB",
-            "drop the page cache; the role page_cache does it before each start of vLLM",
-        )
+        fact = f"{fact}, while the page cache holds {cached / GIB:.0f} GiB"
+        yield patient.say("page_cache_pressure", fact, severity)
     else:
-        yield patient.warn(
-            "memory_pressure",
-            fact,
-            "`gb10 plan` says what fits; lower vllm_gpu_memory_utilization, or stop what else runs there",
-        )
+        yield patient.say("memory_pressure", fact, severity)
 
 
 def check_kho(patient: Patient) -> Iterator[Said]:
@@ -90,13 +83,10 @@ def check_kho(patient: Patient) -> Iterator[Said]:
         return
     free, total = memory["cma_free_bytes"], memory["cma_total_bytes"]
     if free > total:
-        off = patient.reading["kho_off"]
-        yield patient.error(
+        helped = "kho=off is on the command line of this boot, and did not help: report it with `uname -r`"
+        yield patient.say(
             "kho",
             f"CmaFree ({free / GIB:.1f} GiB) is above CmaTotal ({total / GIB:.1f} GiB):"
-            " kexec handover keeps memory where"
-            " RDMA cannot register its buffers",
-            "kho=off is on the command line of this boot, and did not help: report it with `uname -r`"
-            if off
-            else "put kho=off on the kernel command line, reboot, and measure the rails after it",
+            " kexec handover keeps memory where RDMA cannot register its buffers",
+            way_out=helped if patient.reading["kho_off"] else "",
         )

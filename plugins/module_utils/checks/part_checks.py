@@ -1,19 +1,17 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detectors of rails and disks, and of what the journal tells."""
+"""Detectors of rails, disks, boots and certificates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail, Service
 
-_COLD = (
-    "power both hosts off, unplug power and QSFP cables for 60 s, put the QSFP cables back in, then the power;"
-    " then `gb10 validate`"
-)
+NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
+PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
 
 
 def check_rails(patient: Patient) -> Iterator[Said]:
@@ -22,9 +20,44 @@ def check_rails(patient: Patient) -> Iterator[Said]:
     if rails is None:
         yield Unsure("rail_degraded", patient.why("rails"))
         return
-    for rail in rails:
-        if rail["state"] == "ACTIVE":
-            yield from _degraded(patient, rail)
+    up = [rail for rail in rails if rail["state"] == "ACTIVE"]
+    for rail in up:
+        yield from _degraded(patient, rail)
+    yield from _down(patient, rails)
+    if up:
+        yield Unsure("rail_degraded", "what a rail carries shows in a measurement alone: `gb10 validate`")
+
+
+def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
+    """Rails that were up in this boot. A port that never had a cable has nothing to say."""
+    before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
+    parted = "cable_removed" in patient.kinds
+    down = [rail["hca"] for rail in rails if rail["state"] != "ACTIVE" and (parted or rail["hca"] in before)]
+    if down:
+        waits = any(_waits_for_rail(status) for status in patient.services)
+        yield patient.say("rail_down", f"{', '.join(down)}: no link any more", "warn" if waits else "")
+
+
+def check_functions(patient: Patient) -> Iterator[Said]:
+    """Functions of the adapter that are not on the bus, where the journal tells of it. Without a cable none is."""
+    rails, kinds = patient.last["rails"], patient.kinds
+    absent = rails is None and patient.why("rails").startswith(NO_ADAPTER)
+    if patient.reading["events"] is None or (rails is None and not absent):
+        return
+    names, most = sorted({rail["hca"] for rail in rails or ()}), patient.limit("adapter_functions")
+    waits = any(_waits_for_rail(status) for status in patient.services)
+    if not names and (waits or kinds & {"cable_removed", "slot_power", "slot_capability"}):
+        fact = "no function of the ConnectX-7 is on the PCIe bus"
+        left = waits or "cable_removed" in kinds
+        fact += ", and the kernel says that its cable was taken out" if "cable_removed" in kinds else ""
+        yield patient.say("rail_gone", fact, "warn" if left else "")
+    elif 1 < len(names) < most:
+        fact = f"{len(names)} of {most} functions of the ConnectX-7 are on the PCIe bus ({', '.join(names)})"
+        yield patient.say("rail_gone", fact, "warn" if waits else "")
+
+
+def _waits_for_rail(status: Service | None) -> bool:
+    return bool(status) and status["phase"] != "ready" and status["verdict"] == "rail_down"  # type: ignore[index]
 
 
 def _degraded(patient: Patient, rail: Rail) -> Iterator[Said]:
@@ -32,13 +65,13 @@ def _degraded(patient: Patient, rail: Rail) -> Iterator[Said]:
     speed, most = pcie["gigatransfers"], pcie["gigatransfers_max"]
     if pcie["width"] is not None and pcie["width"] < lanes:
         fact = f"{name} has {pcie['width']:.0f} PCIe lanes of {lanes}"
-        yield patient.warn("rail_degraded", fact, f"{_COLD}; partner boards with old firmware need its update")
+        yield patient.say("rail_degraded", fact)
     elif speed is not None and most is not None and speed < most:
         fact = f"{name} runs PCIe at {speed:g} GT/s of {most:g}"
-        yield patient.warn("rail_degraded", fact, _COLD)
+        yield patient.say("rail_degraded", fact)
     if rail["rate_gbps"] is not None and rail["rate_gbps"] < patient.limit("link_gbps"):
         fact = f"{name} links at {rail['rate_gbps']:g} Gb/s of {patient.limit('link_gbps')}"
-        yield patient.info("rail_slow_link", fact, "a switch may be set to it; else take another cable")
+        yield patient.say("rail_slow_link", fact)
 
 
 def check_rail_errors(patient: Patient) -> Iterator[Said]:
@@ -47,20 +80,42 @@ def check_rail_errors(patient: Patient) -> Iterator[Said]:
     if first is None or last is None or len(patient.samples) < 2:
         yield Unsure("rail_errors", patient.why("rails") if last is None else "it takes two samples")
         return
-    before = {(rail["hca"], rail["port"]): rail["counters"] for rail in first}
-    for rail in last:
+    for rail, old, more in _risen(patient):
+        told = ", ".join(
+            f"{name} from {old.get(name, 0)} to {old.get(name, 0) + count}" for name, count in more.items()
+        )
+        fact = f"errors of {rail['hca']} rise: {told}"
+        yield patient.say("rail_errors", fact, "" if serious(patient, more) else "info")
+
+
+def _risen(patient: Patient) -> Iterator[tuple[Rail, Mapping[str, int], Mapping[str, int]]]:
+    """Each rail whose errors rose: what it counted before, and how many more."""
+    before = {(rail["hca"], rail["port"]): rail["counters"] for rail in patient.samples[0]["rails"] or ()}
+    for rail in patient.last["rails"] or ():
         old = before.get((rail["hca"], rail["port"]), {})
-        risen = [
-            f"{name} from {old.get(name, 0)} to {count}"
+        more = {
+            name: count - old.get(name, 0)
             for name, count in rail["counters"].items()
             if name in patient.rules.rail_errors and count > old.get(name, 0)
-        ]
-        if risen:
-            yield patient.warn(
-                "rail_errors",
-                f"errors of {rail['hca']} rise: {', '.join(risen)}",
-                "seat the cable anew on both ends or take another one; behind a switch compare its flow control",
-            )
+        }
+        if more:
+            yield rail, old, more
+
+
+def serious(patient: Patient, more: Mapping[str, int]) -> bool:
+    """Whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
+    lost = sum(count for name, count in more.items() if name in patient.rules.losses)
+    span_s = passed_s(patient.samples[0], patient.last)
+    many = lost >= patient.limit("loss_least") and lost >= patient.limit("loss_per_s") * span_s
+    return many or bool(set(more) - patient.rules.losses - {PARTED})
+
+
+def loses_packets(patient: Patient) -> bool:
+    """Whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
+    lossy = patient.rules.losses | {BROKEN}
+    return len(patient.samples) > 1 and any(
+        serious(patient, more) and lossy & set(more) for _rail, _old, more in _risen(patient)
+    )
 
 
 def check_disks(patient: Patient) -> Iterator[Said]:
@@ -71,13 +126,17 @@ def check_disks(patient: Patient) -> Iterator[Said]:
         return
     for disk in disks:
         used, warning = disk["used_percent"], disk["critical_warning"] or 0
-        if warning or used >= patient.limit("wear_percent"):
-            said = f", and it warns (bits {warning:#x})" if warning else ""
-            yield patient.warn(
-                "disk_worn",
-                f"{disk['disk']} has used {used} % of its writes{said}",
-                "save what only this disk has, and plan its replacement",
-            )
+        spare, least, media = disk["spare_percent"], disk["spare_least_percent"], disk["media_errors"] or 0
+        said = [f"it warns (bits {warning:#x})"] if warning else []
+        said += [f"{spare} % of its spare is left, {least} % is the least"] if _below(spare, least) else []
+        said += [f"{media} media errors"] if media >= patient.limit("media_errors") else []
+        if said or used >= patient.limit("wear_percent"):
+            fact = f"{disk['disk']} has used {used} % of its writes"
+            yield patient.say("disk_worn", "; ".join([fact, *said]))
+
+
+def _below(spare: int | None, least: int | None) -> bool:
+    return spare is not None and least is not None and spare < least
 
 
 def check_boots(patient: Patient) -> Iterator[Said]:
@@ -88,42 +147,18 @@ def check_boots(patient: Patient) -> Iterator[Said]:
     unclean = [boot for boot in boots if boot["clean"] is False and patient.recent(boot["last_s"])]
     if unclean:
         times = "once" if len(unclean) == 1 else f"{len(unclean)} times"
-        yield patient.warn(
-            "unclean_boot",
-            f"in the last {patient.limit('recent_days')} days the host stopped {times} without a shutdown",
-            "see in the timeline what came before; look at wall, plug and power supply first",
-        )
-
-
-def check_log(patient: Patient) -> Iterator[Said]:
-    """One finding for each kind of line, and for each number of Xid."""
-    events = patient.reading["events"]
-    if events is None:
-        yield Unsure("log", patient.why("events"))
-        return
-    counted: dict[tuple[str, str], tuple[int, str]] = {}
-    for event in events:
-        if event["kind"] in patient.rules.events and patient.recent(event["last_s"]):
-            key = (event["kind"], event["key"] if event["kind"] == "xid" else "")
-            counted[key] = (counted.get(key, (0, ""))[0] + event["count"], event["text"])
-    for (kind, number), (count, text) in counted.items():
-        rule = patient.rules.events[kind]
-        xid = patient.rules.xids.get(number, {})
-        severity, meaning = xid.get("severity", rule["severity"]), xid.get("meaning", rule["meaning"])
-        times = "once" if count == 1 else f"{count} times"
-        say = {"error": patient.error, "warn": patient.warn, "info": patient.info}[severity]
-        id_ = f"xid_{number}" if kind == "xid" else f"log_{kind}"
-        yield say(id_, f"{meaning}, {times} in {patient.limit('recent_days')} days, last: {text}", rule["way_out"])
+        fact = f"in the last {patient.limit('recent_days')} days the host stopped {times} without a shutdown"
+        yield patient.say("unclean_boot", fact)
 
 
 def check_certificates(patient: Patient) -> Iterator[Said]:
     """That of the gateway. A host without one has nothing to say."""
     for certificate in patient.reading.get("certificates") or ():
         left_s = certificate["ends_s"] - patient.reading["at_s"]
-        way_out = "renew it (gateway_certificate), then `systemctl reload gb10-gateway`"
         if left_s <= 0:
-            yield patient.error("certificate", f"{certificate['file']} has ended; clients refuse the gateway", way_out)
+            fact = f"{certificate['file']} has ended; clients refuse the gateway"
+            yield patient.say("certificate", fact, "error")
         elif left_s < patient.limit("certificate_days") * DAY_S:
-            yield patient.warn("certificate", f"{certificate['file']} ends in {left_s / DAY_S:.0f} days", way_out)
+            yield patient.say("certificate", f"{certificate['file']} ends in {left_s / DAY_S:.0f} days")
     if "certificates" in patient.reading["unknown"]:
         yield Unsure("certificate", patient.why("certificates"))

@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Union
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Gpu, Reading, Sample, Serving
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import (
+    Event,
+    Gpu,
+    Reading,
+    Sample,
+    Service,
+    Serving,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
 GIB, DAY_S = 2**30, 86400
+SLOWED = frozenset(THROTTLING.values())
 
 
 @dataclass(frozen=True)
@@ -24,8 +34,10 @@ class Rules:
 
     limits: Mapping[str, Any]
     rail_errors: frozenset[str]
-    xids: Mapping[str, Mapping[str, str]]
-    events: Mapping[str, Mapping[str, str]]
+    losses: frozenset[str]
+    xids: Mapping[str, Mapping[str, Any]]
+    displays: Sequence[str]
+    signs: Mapping[str, Mapping[str, Any]]
     causes: Sequence[Mapping[str, Any]]
     sure: Sequence[Mapping[str, Any]]
     step: float
@@ -85,8 +97,29 @@ class Patient:
     @cached_property
     def busy(self) -> list[Gpu]:
         """Those under load."""
-        least = self.limit("busy_percent")
-        return [gpu for gpu in self.gpus if (gpu["utilization_percent"] or 0) >= least]
+        return [gpu for gpu in self.late if self.is_busy(gpu)]
+
+    @cached_property
+    def late(self) -> list[Gpu]:
+        """Those of the last minutes, in which a load may come and go."""
+        within_s = self.limit("burst_s")
+        near = [sample for sample in self.samples if passed_s(sample, self.last) <= within_s]
+        return [gpu for sample in near if (gpu := sample["gpu"]) and gpu["state"] == "ok"]
+
+    def is_busy(self, gpu: Gpu) -> bool:
+        return bool((gpu["utilization_percent"] or 0) >= self.limit("busy_percent"))
+
+    @cached_property
+    def slowed(self) -> frozenset[str]:
+        """Reasons for a low clock that the driver gives in most samples, and a healthy host does not have."""
+        told = [set(gpu["reasons"]) & SLOWED for gpu in self.gpus if gpu["reasons"] is not None]
+        most = 2 * sum(map(bool, told)) > len(told)
+        return frozenset().union(*told) if most else frozenset()
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """What the journal tells of the last days, each at its place in its boot."""
+        return [event for event in placed(self.reading) if self.recent(event["last_s"])]
 
     @cached_property
     def servers(self) -> list[Server]:
@@ -105,14 +138,23 @@ class Patient:
     def recent(self, at_s: float) -> bool:
         return self.reading["at_s"] - at_s <= float(self.limit("recent_days")) * DAY_S
 
-    def error(self, id_: str, fact: str, way_out: str) -> Finding:
-        return Finding(id_, "error", self.host, fact, way_out)
+    @cached_property
+    def kinds(self) -> set[str]:
+        """What the lines of this boot tell."""
+        return {event["kind"] for event in self.events if self.of_this_boot(event)}
 
-    def warn(self, id_: str, fact: str, way_out: str) -> Finding:
-        return Finding(id_, "warn", self.host, fact, way_out)
+    def of_this_boot(self, event: Event) -> bool:
+        return self.reading["boot"] in (None, event["boot"]) or event["boot"] == "this boot"
 
-    def info(self, id_: str, fact: str, way_out: str) -> Finding:
-        return Finding(id_, "info", self.host, fact, way_out)
+    @property
+    def services(self) -> list[Service | None]:
+        return list((self.reading.get("services") or {"": self.reading["service"]}).values())
+
+    def say(self, id_: str, fact: str, severity: str = "", way_out: str = "", **words: str) -> Finding:
+        """A finding of the table of signs, with its severity and way out where nothing else is said."""
+        sign = self.rules.signs[id_]
+        advice = (way_out or sign["way_out"]).format_map({**self.rules.limits, **words})
+        return Finding(id_, severity or sign["severity"], self.host, fact, advice)
 
 
 def passed_s(first: Mapping[str, Any], last: Mapping[str, Any]) -> float:

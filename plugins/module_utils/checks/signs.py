@@ -6,9 +6,17 @@
 unclean_boot, unclean_again    one boot, or several, ended without a shutdown
 silent_end, end_<kind>         shortly before the last such end the journal had no fault, or one of that kind
 end_serving                    vLLM's unit ran when the last such boot ended
+disk_lost_power, disk_kept_power    whether the SSD counts losses of power, as many as such boots or none at all
 kernel_changed, firmware_changed, driver_changed    shortly before what the cause is about
 service_<verdict>, service_failed                   what vLLM's unit gave as its reason
 log_xid                        any Xid
+display_thread                 a thread of the display is named in an Xid of the GPU's system processor
+gpu_back                       the GPU answers, and its Xids are of a former boot
+heat_throttled, power_brake    why the driver slows the GPU
+rail_loss                      packets are lost on a rail, more than a sound fabric loses
+start_hung                     in place of engine_hung, while a service starts
+
+A finding that is information is no sign.
 """
 
 from __future__ import annotations
@@ -17,10 +25,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import BRAKE
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import loses_packets
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import (
     APT,
     CHANGES,
+    CLEAN,
     LAST_LINE,
     SERVICE,
     UNCLEAN,
@@ -29,17 +40,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
 _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), re.compile(r"\blinux-(image|modules)\S*")
+_GSP = ("119", "120")  # Xids of the GPU's system processor
+_NAME = re.compile(r"\bname=([^,]{1,40}),")
 _UNIT = re.compile(r"\bgb10-vllm(-[a-z0-9-]*[a-z0-9])?\b")
 _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """`at_s`: when it was last so. `unit`: of the service that it is about, where it is about one."""
+    """`at_s`: when it was last so. `unit`: of the service that it is about, where it is about one.
+
+    `began_s`: when it was first so, where a line of the journal tells it.
+    """
 
     text: str
     at_s: float
     unit: str = ""
+    began_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +74,10 @@ class Signs:
 
 def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> Signs:
     recent = [entry for entry in entries if patient.recent(entry.at_s)]
-    found = {finding.id: _of_finding(patient, finding, recent) for finding in findings}
+    found = {finding.id: _of_finding(patient, finding, recent) for finding in findings if finding.severity != "info"}
+    found.update(_told(patient, found))
+    if "engine_hung" in found and _starts(patient):
+        found["start_hung"] = found.pop("engine_hung")
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
         found["log_xid"] = xids[-1]
@@ -65,15 +85,57 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     if len(ends) > 1:
         found["unclean_again"] = Sign(f"{len(ends)} boots ended without a shutdown", ends[-1].at_s)
     if ends:
-        found.update(_before_end(patient, ends[-1], recent))
+        found.update(_before_end(patient, ends[-1], recent, found))
+        found.update(_of_disks(patient, ends))
     for entry in recent:
-        if entry.kind == SERVICE:
+        if entry.kind == SERVICE and not _at_clean_end(patient, entry, recent):
             found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
     return Signs(found, [change for entry in entries for change in _changes(entry)])
 
 
+def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Sign]]:
+    """What findings tell besides, for those causes that need it."""
+    now_s = patient.reading["at_s"]
+    if "gpu_throttled" in found:
+        name = "power_brake" if patient.slowed == {BRAKE} else "heat_throttled"
+        yield name, found["gpu_throttled"]
+    gsp = [event for event in patient.events if event["kind"] == "xid" and event["key"] in _GSP]
+    shown = [event for event in gsp if (named := _NAME.search(event["text"])) and named[1] in patient.rules.displays]
+    if shown:
+        yield "display_thread", Sign(f"a thread of the display is named: {shown[-1]['text']}", shown[-1]["last_s"])
+    xids = [event for event in patient.events if event["kind"] == "xid"]
+    answers = bool(patient.gpus) and len(patient.gpus) == len(patient.samples)
+    if xids and answers and not any(patient.of_this_boot(event) for event in xids):
+        yield "gpu_back", Sign("the GPU answers since the boot after it", now_s)
+    if "rail_errors" in found and loses_packets(patient):
+        yield "rail_loss", found["rail_errors"]
+
+
+def _starts(patient: Patient) -> bool:
+    """Whether no server of the host counts yet: what hangs is a start."""
+    return all(counted is None for server in patient.servers for counted in server.counted)
+
+
+def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Sign]]:
+    """Whether the SSD lost its power as well: it counts that itself, for all its life."""
+    counts = [disk["unsafe_shutdowns"] for disk in patient.reading["disks"] or ()]
+    known = [count for count in counts if count is not None]
+    if known and max(known) >= len(ends):
+        yield "disk_lost_power", Sign(f"the SSD counts {max(known)} losses of power", ends[-1].at_s)
+    elif known and max(known) == 0:
+        yield "disk_kept_power", Sign("the SSD counts no loss of power at all", ends[-1].at_s)
+
+
+def _at_clean_end(patient: Patient, entry: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether it belongs to a shutdown in good order, which ends each service."""
+    within_s = patient.limit("shutdown_s")
+    return any(each.kind == CLEAN and 0 <= each.at_s - entry.at_s <= within_s for each in entries)
+
+
 def _of_finding(patient: Patient, finding: Finding, entries: Sequence[Entry]) -> Sign:
-    return Sign(finding.fact, _last(patient, finding.id, entries), _unit(finding.way_out))
+    times = _times(finding.id, entries)
+    last_s, first_s = max(times, default=patient.reading["at_s"]), min(times, default=None)
+    return Sign(finding.fact, last_s, _unit(finding.way_out), None if finding.id == "unclean_boot" else first_s)
 
 
 def _unit(text: str) -> str:
@@ -82,23 +144,29 @@ def _unit(text: str) -> str:
     return found[0] if found else ""
 
 
-def _last(patient: Patient, id_: str, entries: Sequence[Entry]) -> float:
-    """When a finding was last true: now, or where the timeline has it."""
+def _times(id_: str, entries: Sequence[Entry]) -> list[float]:
+    """Where the timeline has a finding; one that is not there is of now."""
     kind, _, key = id_.partition("_")
-    times = [
+    return [
         entry.at_s
         for entry in entries
         if (id_ == "unclean_boot" and entry.kind == UNCLEAN)
         or (kind == "xid" and (entry.kind, entry.key) == (kind, key))
         or (kind == "log" and entry.kind == key)
     ]
-    return max(times, default=patient.reading["at_s"])
 
 
-def _before_end(patient: Patient, end: Entry, entries: Sequence[Entry]) -> Mapping[str, Sign]:
+def _before_end(
+    patient: Patient, end: Entry, entries: Sequence[Entry], known: Mapping[str, Sign]
+) -> Mapping[str, Sign]:
+    """`known`: what is a fault at all; a line that healthy hosts have explains no end."""
     span = float(patient.limit("before_end_s"))
     before = [entry for entry in entries if 0 <= end.at_s - entry.at_s <= span]
-    found = {f"end_{entry.kind}": Sign(entry.text, end.at_s) for entry in before if entry.kind in patient.rules.events}
+    found: dict[str, Sign] = {}
+    for entry in before:
+        id_ = f"xid_{entry.key}" if entry.kind == "xid" else f"log_{entry.kind}"
+        if id_ in known:
+            found.setdefault(f"end_{entry.kind}", Sign(entry.text, end.at_s, began_s=entry.at_s))
     if not found:
         quiet = f"the journal has no fault in the last {span:.0f} s of boot {end.key}"
         found["silent_end"] = Sign(quiet, end.at_s)

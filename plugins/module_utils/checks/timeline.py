@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed, starts
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import (
     Boot,
     Change,
@@ -48,9 +49,10 @@ def utc(at_s: float) -> str:
 
 def build(reading: Reading, since_s: float) -> list[Entry]:
     """From the oldest to the newest; nothing older than `since_s`."""
+    known = starts(reading)
     found = [
-        *(entry for boot in reading["boots"] or () for entry in _boot(boot)),
-        *_events(reading["events"] or ()),
+        *(entry for boot in reading["boots"] or () for entry in _boot(boot, known)),
+        *_events(placed(reading)),
         *(_apt(change) for change in reading["apt"] or ()),
         *(entry for name, service in _services(reading).items() for entry in _failure(reading, name, service)),
         *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
@@ -60,8 +62,8 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
     return sorted((entry for entry in kept if entry.at_s >= since_s), key=lambda entry: entry.at_s)
 
 
-def _boot(boot: Boot) -> Iterator[Entry]:
-    yield Entry(boot["first_s"], BOOT, f"boot {boot['boot']}", boot["boot"])
+def _boot(boot: Boot, known: Mapping[str, tuple[float, float]]) -> Iterator[Entry]:
+    yield Entry(known[boot["boot"]][1], BOOT, f"boot {boot['boot']}", boot["boot"])
     if boot["clean"] is None:
         return
     for line in boot["last_lines"]:
@@ -73,7 +75,7 @@ def _boot(boot: Boot) -> Iterator[Entry]:
         yield Entry(boot["last_s"], UNCLEAN, text, boot["boot"])
 
 
-def _events(events: list[Event] | tuple[()]) -> Iterator[Entry]:
+def _events(events: list[Event]) -> Iterator[Entry]:
     known: dict[str, str] = {}
     for event in events:
         kind, before = event["kind"], known.get(event["kind"])

@@ -14,15 +14,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, Stream, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 _LONGEST = 8 << 20  # of a document in JSON
-MOST_DOCUMENTS = 64 << 20  # bytes of all of them; an image has some ten KB
 _DEPTH = 4  # of an index in an index
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _WANTED = ("linux", "arm64")
@@ -52,83 +53,81 @@ class _Parts:
 class _Blobs:
     """What has come by."""
 
-    documents: dict[str, Any] = field(default_factory=dict)
+    budget: Budget
+    documents: dict[str, bytes] = field(default_factory=dict)
     layers: dict[str, Layer | ImageError] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    read: int = 0  # bytes of documents
+
+    def keep(self, member: tar.Member) -> None:
+        body = buffered(member.body)
+        head = body.peek(262)[:262]
+        if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
+            self.documents[member.path] = body.read(_LONGEST)
+            self.budget.spend("characters", len(self.documents[member.path]))
+            return
+        try:
+            self.layers[member.path] = layers.of_archive(body, self.budget)
+        except ImageError as error:  # it matters only if it is one of the layers
+            if error.name == "too_much":
+                raise
+            self.layers[member.path] = error
 
     def document(self, path: str) -> Any:
-        return self.documents.get(self.links.get(path, path))
+        raw = self.documents.get(self.links.get(path, path))
+        return None if raw is None else _json(raw, path, self.budget)
 
-    def layer(self, path: str) -> Layer:
+    def layer(self, path: str) -> Layer | None:
         found = self.layers.get(self.links.get(path, path))
         if isinstance(found, ImageError):
             raise found
-        if found is None:
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+        self.budget.spend("nodes", 1 + len(found.taken) if found else 1)  # a manifest may name one again and again
         return found
 
 
 def of_path(path: Path) -> Image:
     """The image of a file or folder. OSError where it cannot be opened."""
     if path.is_dir():
-        return _of_folder(path)
+        return _of_folder(path, of_image())
     with path.open("rb") as file:
         return of_stream(file)
 
 
 def of_stream(source: Reader) -> Image:
     """The image of an archive."""
-    blobs = _Blobs()
-    with unpacked(source) as stream:
-        for member in tar.members(stream):
+    blobs = _Blobs(budget := of_image())
+    with unpacked(source, budget) as stream:
+        for member in tar.members(stream, budget):
             if member.kind in (tar.LINK, tar.HARD_LINK):
                 beside = member.path.rpartition("/")[0] if member.kind == tar.LINK else ""
                 blobs.links[member.path] = tar.plain(f"{beside}/{member.target}")
             elif member.kind == tar.FILE:
-                _keep(blobs, member)
-    parts = _parts(blobs.document)
-    return Image(
-        _object(blobs.document(parts.config), "its configuration"),
-        [blobs.layer(path) for path in parts.layers],
-        parts.names,
-        parts.digest,
+                blobs.keep(member)
+    return _image(blobs.document, blobs.layer)
+
+
+def _of_folder(root: Path, budget: Budget) -> Image:
+    def read(path: str, how: Callable[[BinaryIO], Any]) -> Any:
+        file = root / tar.plain(path)
+        if not file.is_file():  # a pipe or a device would never end
+            return None
+        with file.open("rb") as opened:
+            return how(opened)
+
+    return _image(
+        lambda path: read(path, lambda file: _json(file.read(_LONGEST), path, budget)),
+        lambda path: read(path, lambda file: layers.of_archive(file, budget)),
     )
 
 
-def _keep(blobs: _Blobs, member: tar.Member) -> None:
-    body = Stream(member.body)
-    head = body.peek(262)
-    if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
-        text = body.read(_LONGEST)
-        blobs.read += len(text)
-        if blobs.read > MOST_DOCUMENTS:
-            raise ImageError("bad_image", f"its documents have more than {MOST_DOCUMENTS} bytes", AGAIN)
-        blobs.documents[member.path] = _json(text, member.path)
-        return
-    try:
-        blobs.layers[member.path] = layers.of_archive(body)
-    except ImageError as error:  # it matters only if it is one of the layers
-        blobs.layers[member.path] = error
-
-
-def _of_folder(root: Path) -> Image:
-    def load(path: str) -> Any:
-        file = root / tar.plain(path)
-        if not file.is_file():
-            return None
-        with file.open("rb") as opened:
-            return _json(opened.read(_LONGEST), path)
-
+def _image(load: Load, layer: Callable[[str], Layer | None]) -> Image:
     parts = _parts(load)
-    found = []
+    config, found = _object(load(parts.config), "its configuration"), []
     for path in parts.layers:
-        file = root / tar.plain(path)
-        if not file.is_file():  # a pipe or a device would never end
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
-        with file.open("rb") as blob:
-            found.append(layers.of_archive(blob))
-    return Image(_object(load(parts.config), "its configuration"), found, parts.names, parts.digest)
+        one = layer(path)
+        if one is None:
+            raise ImageError("bad_image", f"the layer {path} is not in it")
+        found.append(one)
+    return Image(config, found, parts.names, parts.digest)
 
 
 def _parts(load: Load) -> _Parts:
@@ -177,24 +176,26 @@ def _named(entry: dict[str, Any]) -> str:
     digest = str(entry.get("digest"))
     match = _DIGEST.match(digest)
     if not match:
-        raise ImageError("bad_image", f"{digest[:80]!r} is no digest", AGAIN)
+        raise ImageError("bad_image", f"{digest[:80]!r} is no digest")
     return f"blobs/sha256/{match.group(1)}"
 
 
-def _json(raw: bytes, path: str) -> Any:
+def _json(raw: bytes, path: str, budget: Budget) -> Any:
+    budget.spend("characters", len(raw))
+    budget.spend_json(raw)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ImageError("bad_image", f"{path} is not JSON", AGAIN) from None
+        raise ImageError("bad_image", f"{path} is not JSON") from None
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ImageError("bad_image", f"{what} is missing, or is no object", AGAIN)
+        raise ImageError("bad_image", f"{what} is missing, or is no object")
     return cast("dict[str, Any]", value)
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ImageError("bad_image", f"{what} is missing, or is no list", AGAIN)
+        raise ImageError("bad_image", f"{what} is missing, or is no list")
     return value

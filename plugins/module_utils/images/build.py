@@ -29,22 +29,6 @@ LABELS = "gb10-fleet.image."
 CANDIDATE, REFUSED = "candidate-", "refused-"
 _LOG_TAIL = 256 << 10
 _TAG = re.compile(r"[0-9a-f]{12}\Z")
-# Takes the extensions out of the wheel that setup.py made, and nothing else of it.
-COLLECT = """\
-import glob, os, posixpath, sys, zipfile
-folder, out, names = sys.argv[1], sys.argv[2], sys.argv[3:]
-os.makedirs(out, exist_ok=True)
-(wheel,) = glob.glob(folder + "/*.whl")
-with zipfile.ZipFile(wheel) as archive:
-    for name in names:
-        found = [each for each in archive.namelist()
-                 if each.startswith("vllm/" + name + ".") and each.endswith(".so") and each.count("/") == 1]
-        if len(found) != 1:
-            sys.exit("error: the build made no vllm/" + name + ".*.so")
-        with open(posixpath.join(out, name + ".so"), "wb") as file:
-            file.write(archive.read(found[0]))
-        os.chmod(posixpath.join(out, name + ".so"), 0o755)
-"""
 
 
 class Build:
@@ -55,19 +39,8 @@ class Build:
             raise ImageError("failed", f"{tag!r} is no digest of inputs", "run again")
         self.name, self.tag, self.run, self.state = name, tag, run, state
         self.folder = state / tag
+        self.accepted, self.refused, self.candidate = (f"{name}:{each}{tag}" for each in ("", REFUSED, CANDIDATE))
         self.unit = f"gb10-image-build-{tag}.service"
-
-    @property
-    def candidate(self) -> str:
-        return f"{self.name}:{CANDIDATE}{self.tag}"
-
-    @property
-    def refused(self) -> str:
-        return f"{self.name}:{REFUSED}{self.tag}"
-
-    @property
-    def accepted(self) -> str:
-        return f"{self.name}:{self.tag}"
 
     # -- where it is
 
@@ -121,12 +94,8 @@ class Build:
         shutil.rmtree(self.folder, ignore_errors=True)
         private_folder(self.folder)
         context = private_folder(self.folder / "context")
-        write(context / "collect.py", COLLECT)
         write(self.folder / "Dockerfile", plan["dockerfile"])
-        contexts = dict(plan["contexts"])
-        for kind in ("wheels", "patches"):
-            if kind in contexts:
-                contexts[kind] = str(self._bring(kind, plan[kind]))
+        contexts = {kind: self._bring(kind, files) for kind, files in plan["files"].items() if files}
         base = f"{BASE}:{self.tag}"
         self.ask(["docker", "tag", plan["base"], base])
         words = [
@@ -134,7 +103,7 @@ class Build:
             *("--provenance=false", "--sbom=false", "--file", str(self.folder / "Dockerfile")),
             *("--platform", plan["platform"], "--build-arg", f"BASE={base}", "--tag", self.candidate),
             *("--label", f"{LABELS}inputs={plan['inputs']}"),
-            *(word for name, path in sorted(contexts.items()) for word in ("--build-context", f"{name}={path}")),
+            *(word for kind, path in sorted(contexts.items()) for word in ("--build-context", f"{kind}={path}")),
             str(context),
         ]
         # A script, so that systemd reads no word of it as its own.
@@ -150,8 +119,9 @@ class Build:
         """Copies whose checksum is proven once more: whoever owns the originals could change them meanwhile."""
         folder = private_folder(self.folder / kind)
         for each in given:
-            shutil.copyfile(each["path"], folder / each["name"])
-            if ingredients.sha256(folder / each["name"]) != each["sha256"]:
+            with (folder / Path(each["path"]).name).open("wb") as copy:
+                found = ingredients.copied(each["path"], copy)
+            if found != each["sha256"]:
                 raise ImageError("checksum_wrong", f"{each['path']} has changed meanwhile", "run again")
         return folder
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
 
 
 def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the step found; `changed` where it has changed something."""
+    """What the step found."""
     if step == "look":
-        return {"changed": False, **_look(request)}
+        return _look(request)
     build = Build(request["name"], request["tag"])
     if step == "read":
-        return {"changed": False, **build.read()}
+        return build.read()
     if step == "start":
         build.start(request)
-        return {"changed": True}
+        return {}
     with alone(build.state):
         if step == "examine":
-            return {"changed": False, **_examine(request, build)}
+            return _examine(request, build)
         if step == "serve":
             images = {"base_served": request["base"], "served": build.candidate}
-            return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
+            return {key: trial.serve(image, request["trial"]) for key, image in images.items()}
         image = build.settle(request["labels"], request["platform"], accepted=request["accepted"])
-        return {"changed": True, "image": image, "digests": build.names(image)}
+        return {"image": image, "digests": build.names(image)}
 
 
 @contextlib.contextmanager
@@ -49,10 +50,10 @@ def _look(request: Mapping[str, Any]) -> dict[str, Any]:
     """The base's facts, what the builder has, and the ingredients."""
     return {
         "facts": docker.read(request["base"]),
-        "builder": ingredients.builder(),
-        "source": ingredients.source(request["source"]) if request["source"] else None,
-        "wheels": [ingredients.wheel(each) for each in request["wheels"]],
-        "patches": [ingredients.patch(each) for each in request["patches"]],
+        "builder": asdict(ingredients.builder()),
+        "source": [asdict(ingredients.source(each)) for each in request["source"]],
+        "wheels": [asdict(ingredients.wheel(each)) for each in request["wheels"]],
+        "patches": [asdict(ingredients.patch(each)) for each in request["patches"]],
     }
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import BinaryIO
 
-ReadAt = Callable[[int, int], bytes]  # length, offset
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 # ELF (System V ABI): what we use of the file's header and of a section's.
 _ELF = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
@@ -43,8 +43,8 @@ _SUFFIXES = ((0x100000, "a"), (0x200000, "f"))  # of the flags: for this chip al
 # A cubin's own header (as seen in those of vLLM 0.17.0 and 0.33.0) has architecture and `a`, from ABI 8 on elsewhere.
 # It does not tell sm_120f from sm_120.
 _NEW_ABI, _OLD_A, _NEW_A = 8, 0x800, 0xC
-# Bounds. libcublasLt, the largest known, has some ten thousand entries; linkers pad with 256 bytes.
-MOST_SECTIONS, MOST_ENTRIES, MOST_PADDING, MOST_ARCHITECTURE = 100_000, 200_000, 65_536, 999
+# Bounds of one file; that of all of them is the budget. Linkers pad with 256 bytes.
+MOST_SECTIONS, MOST_PADDING, MOST_ARCHITECTURE = 100_000, 65_536, 999
 
 
 class CubinError(Exception):
@@ -62,36 +62,18 @@ class Code:
 
     cubins: Counter[str] = field(default_factory=Counter)
     ptx: Counter[str] = field(default_factory=Counter)
-    compressed: int = 0  # of all of them
-    other: int = 0  # entries of other kinds
-    fat_binaries: int = 0
+    compressed: int = 0  # of all entries
     entries: int = 0
 
     def __bool__(self) -> bool:
         return self.entries > 0
 
 
-def read(path: Path) -> Code:
-    """The GPU code of a file; empty where it has none. CubinError, or OSError where it cannot be opened."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return of_file(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def of_file(descriptor: int) -> Code:
-    return of(lambda length, offset: os.pread(descriptor, length, offset), os.fstat(descriptor).st_size)
-
-
-def of_bytes(content: bytes) -> Code:
-    return of(lambda length, offset: content[offset : offset + length], len(content))
-
-
-def of(read_at: ReadAt, size: int) -> Code:
-    """Of `size` bytes that `read_at` reads in pieces. A file that shrinks meanwhile is `truncated`, never a signal."""
-    file = _File(read_at, size)
-    head = file.bytes(0, min(size, _ELF.size))
+def of(opened: BinaryIO, budget: Budget) -> Code:
+    """The GPU code of a file; empty where it has none. One that shrinks meanwhile is `truncated`, never a signal."""
+    file = _File(opened)
+    budget.spend("nodes", 1)
+    head = file.bytes(0, min(file.size, _ELF.size))
     if head[:4] != b"\x7fELF":
         raise CubinError("not_elf", "the file does not begin as an ELF file")
     _, bits, order, _, machine, _, _, _, sections, flags, *_, section_size, count, names = file.unpack(_ELF, 0)
@@ -104,25 +86,26 @@ def of(read_at: ReadAt, size: int) -> Code:
         raise CubinError("bad_elf", "the file has no section headers, so its fat binaries cannot be found")
     if section_size != _SECTION.size:
         raise CubinError("bad_elf", f"a section header has {section_size} bytes and not {_SECTION.size}")
-    for offset, length in _fat_sections(file, sections, count, names):
-        _walk(file, offset, offset + length, code)
+    for offset, length in _fat_sections(file, sections, count, names, budget):
+        _walk(file, offset, offset + length, code, budget)
     return code
 
 
 class _File:
     """The last piece that was read is kept: headers that stand together cost one read."""
 
-    def __init__(self, read_at: ReadAt, size: int) -> None:
-        self.size = size
-        self._read_at = read_at
+    def __init__(self, opened: BinaryIO) -> None:
+        opened.seek(0, os.SEEK_END)
+        self._opened, self.size = opened, opened.tell()
         self._start, self._piece = 0, b""
 
     def bytes(self, offset: int, length: int) -> bytes:
         if offset + length > self.size:
             raise CubinError("truncated", f"it ends at {self.size}, before offset {offset} and {length} bytes")
         if not self._start <= offset <= offset + length <= self._start + len(self._piece):
-            self._piece = self._read_at(min(max(length, _PIECE), self.size - offset), offset)
+            self._opened.seek(offset)
             self._start = offset
+            self._piece = self._opened.read(min(max(length, _PIECE), self.size - offset))
         at = offset - self._start
         if len(self._piece) < at + length:
             raise CubinError("truncated", f"it has become shorter than {offset + length} while it was read")
@@ -138,7 +121,7 @@ def _of_cubin(abi: int, flags: int) -> str:
     return f"sm_{flags & 0xFF}" + ("a" if flags & _OLD_A else "")
 
 
-def _fat_sections(file: _File, table: int, count: int, names: int) -> Iterator[tuple[int, int]]:
+def _fat_sections(file: _File, table: int, count: int, names: int, budget: Budget) -> Iterator[tuple[int, int]]:
     """Offset and length of the sections that hold fat binaries."""
     if not count or names == _MANY:  # more than a 16-bit field counts: section 0 says it
         _, _, _, _, _, size, link, *_ = file.unpack(_SECTION, table)
@@ -147,6 +130,7 @@ def _fat_sections(file: _File, table: int, count: int, names: int) -> Iterator[t
         raise CubinError("too_many", f"{count} sections are more than {MOST_SECTIONS}")
     if names >= count:
         raise CubinError("bad_elf", f"the names are in section {names} of {count}")
+    budget.spend("nodes", count)
     headers = list(_SECTION.iter_unpack(file.bytes(table, count * _SECTION.size)))
     texts, texts_size = headers[names][4], headers[names][5]
     for name, kind, flags, _, offset, size, *_ in headers:
@@ -162,7 +146,7 @@ def _fat_sections(file: _File, table: int, count: int, names: int) -> Iterator[t
         yield offset, size
 
 
-def _walk(file: _File, at: int, end: int, code: Code) -> None:
+def _walk(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
     """Every fat binary between two offsets."""
     while (at := _next(file, at, end)) < end:
         if end - at < _FAT.size:
@@ -173,9 +157,8 @@ def _walk(file: _File, at: int, end: int, code: Code) -> None:
         last = at + header + size
         if header < _FAT.size or last > end:
             raise CubinError("bad_fatbin", f"the fat binary at {at} ends at {last}, its section at {end}")
-        _count(code)
-        code.fat_binaries += 1
-        _entries(file, at + header, last, code)
+        budget.spend("nodes", 1)
+        _entries(file, at + header, last, code, budget)
         at = last
 
 
@@ -193,9 +176,9 @@ def _next(file: _File, at: int, end: int) -> int:
     return at
 
 
-def _entries(file: _File, at: int, end: int, code: Code) -> None:
+def _entries(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
     while at < end:
-        _count(code)
+        budget.spend("nodes", 1)
         if end - at < _ENTRY.size:
             raise CubinError("bad_fatbin", f"the entry at {at} ends behind its fat binary, at {end}")
         kind, header, size, compressed, architecture, flags = file.unpack(_ENTRY, at)
@@ -208,13 +191,6 @@ def _entries(file: _File, at: int, end: int, code: Code) -> None:
             code.cubins[f"sm_{name}"] += 1
         elif kind == _PTX:
             code.ptx[f"compute_{name}"] += 1
-        else:
-            code.other += 1
         code.entries += 1
         code.compressed += bool(compressed)
         at += header + size
-
-
-def _count(code: Code) -> None:
-    if code.fat_binaries + code.entries >= MOST_ENTRIES:
-        raise CubinError("too_many", f"the file has more than {MOST_ENTRIES} fat binaries and entries")

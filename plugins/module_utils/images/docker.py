@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, facts, layers
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader
@@ -40,7 +41,8 @@ def examined(
     told = inspect(reference, run)
     folders = _folders(told)
     if folders:
-        source, found = "overlay2", [layers.of_folder(folder) for folder in folders]
+        budget = of_image()
+        source, found = "overlay2", [layers.of_folder(folder, budget) for folder in folders]
         config: Mapping[str, Any] = {
             "architecture": told.get("Architecture"),
             "os": told.get("Os"),

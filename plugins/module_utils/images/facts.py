@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from email.parser import HeaderParser
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, places
@@ -20,6 +21,7 @@ HIDDEN = "(hidden)"
 _SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY)(?:_?\d+)?$", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # of a package index or a proxy: account and password
 _LONGEST_VERSION = 100
+# Python finds it: it is no copy in uv's store, and in no other package.
 _INSTALLED = re.compile(r"^(.*(?:site|dist)-packages)/[^/]+/[^/]+$")
 _OWNED = re.compile(r"-packages/([^/.]+)")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/")
@@ -37,20 +39,20 @@ _NAMED = {
 
 
 def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[Layer]) -> dict[str, Any]:
-    """The facts of an image that was read as `source`."""
-    what = {"reference": reference, "source": source, "layers": len(found), "bytes": sum(each.bytes for each in found)}
-    return {**what, **build(config, layers.shown(found))}
-
-
-def build(config: Mapping[str, Any], files: Mapping[str, Seen]) -> dict[str, Any]:
-    """The facts of an image: of `config` as OCI has it, and of its files by path."""
+    """The facts of an image that was read as `source`: of `config` as OCI has it, and of the files of its layers."""
+    files = layers.shown(found)
     packages, sites = _packages(files)
     told = config.get("config")
     inside = told if isinstance(told, dict) else {}
-    environment = _environment(_words(inside.get("Env")))
+    pairs = (word.partition("=") for word in _words(inside.get("Env")))
+    environment = {name: HIDDEN if value and _SECRET.search(name) else value for name, _, value in pairs}
     vllm = next(iter(sites), None)
-    torch_cuda = next((found for text in _texts(files, places.TORCH) for found in _OF_TORCH.findall(text)), None)
+    torch = (files[path].text for path in sorted(files) if places.TORCH.search(path) and _INSTALLED.match(path))
     return {
+        "reference": reference,
+        "source": source,
+        "layers": len(found),
+        "bytes": sum(each.bytes for each in found),
         "architecture": config.get("architecture"),
         "os": config.get("os"),
         "created": config.get("created"),
@@ -62,7 +64,7 @@ def build(config: Mapping[str, Any], files: Mapping[str, Seen]) -> dict[str, Any
         "versions": {
             **{fact: (packages.get(name) or {}).get("version") for fact, name in _NAMED.items()},
             "cuda": _toolkit(files) or environment.get("CUDA_VERSION"),
-            "torch_cuda": torch_cuda,
+            "torch_cuda": next((version for text in torch for version in _OF_TORCH.findall(text)), None),
             "nccl": next((told["version"] for name, told in packages.items() if _NCCL_PACKAGE.fullmatch(name)), None),
             "python": next(iter(_PYTHON.findall(f"/{vllm}/")), None) if vllm else None,
         },
@@ -80,25 +82,11 @@ def _words(told: Any) -> list[str]:
     return [_IN_ADDRESS.sub(HIDDEN, str(word)) for word in told] if isinstance(told, list) else []
 
 
-def _environment(words: Sequence[str]) -> dict[str, str]:
-    pairs = (word.partition("=") for word in words)
-    return {name: HIDDEN if value and _SECRET.search(name) else value for name, _, value in pairs}
-
-
-def _texts(files: Mapping[str, Seen], pattern: re.Pattern[str]) -> Iterator[str]:
-    return (seen.text for path, seen in sorted(files.items()) if pattern.search(path) and _is_installed(path))
-
-
-def _is_installed(path: str) -> bool:
-    """Python finds it: it is no copy in uv's store, and in no other package."""
-    return _INSTALLED.match(path) is not None
-
-
 def _packages(files: Mapping[str, Seen]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Name, version and requirements of each package; and the folders that have vLLM, whose packages go first."""
     by_site: dict[str, dict[str, dict[str, Any]]] = {}
     for path, seen in sorted(files.items()):
-        if places.PACKAGE.search(path) and _is_installed(path):
+        if places.PACKAGE.search(path) and _INSTALLED.match(path):
             name, told = _package(seen.text)
             if name:
                 by_site.setdefault(posixpath.dirname(posixpath.dirname(path)), {})[name] = told
@@ -111,16 +99,13 @@ def _packages(files: Mapping[str, Seen]) -> tuple[dict[str, dict[str, Any]], lis
 
 def _package(text: str) -> tuple[str, dict[str, Any]]:
     """Of a METADATA file."""
-    fields: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        key, colon, value = line.partition(": ")
-        if colon and not key.startswith((" ", "\t")):
-            fields.setdefault(key.lower(), []).append(value.strip())
-    name = re.sub(r"[-_.]+", "-", next(iter(fields.get("name", [])), "")).lower()
-    version = next(iter(fields.get("version", [])), None)
-    if version and len(version) > _LONGEST_VERSION:
-        version = None
-    return name, {"version": version, "requires": fields.get("requires-dist", [])}
+    said = HeaderParser().parsestr(text)
+    name, version = str(said.get("Name", "")), str(said.get("Version", "")).strip()
+    known = {"version": version if 0 < len(version) <= _LONGEST_VERSION else None}
+    return re.sub(r"[-_.]+", "-", name).strip().lower(), {
+        **known,
+        "requires": list(map(str, said.get_all("Requires-Dist", []))),
+    }
 
 
 def _toolkit(files: Mapping[str, Seen]) -> str | None:

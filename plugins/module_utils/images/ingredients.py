@@ -1,20 +1,29 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes into a build, as it lies on the builder: sources, wheels and patches; and what the builder has to give."""
+"""What goes into a build, as it lies on the builder: a source, wheels and patches; and what the builder has to give.
+
+Their folders may be somebody else's. So each is one file, proven by its SHA-256: no tool of root's works in such a
+folder, where it would take that owner's configuration.
+"""
 
 from __future__ import annotations
 
-import configparser
-import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import re
+import stat
+import tarfile
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import lines
@@ -22,131 +31,161 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _MOST_TEXT = 4 << 20
 _STORES = ("/var/lib/docker", "/var/lib/containerd")
 
 
-def sha256(path: Path) -> str:
+@dataclass(frozen=True)
+class Ingredient:
+    """A file on the builder."""
+
+    path: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+
+@dataclass(frozen=True)
+class Source(Ingredient):
+    """An archive of vLLM's source; what it does not say of itself is empty."""
+
+    commit: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Wheel(Ingredient):
+    """A wheel of an overlay. `tops`: what it installs below the folder of packages; `scripts`: below bin."""
+
+    bytes: int
+    package: str
+    version: str
+    tops: Sequence[str]
+    scripts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Patch(Ingredient):
+    """A patch of an overlay. `files`: what it changes, below the folder of packages."""
+
+    files: Sequence[str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The host that builds. `serving`: what runs there and has taken its share of the memory."""
+
+    memory_bytes: int
+    available_bytes: int
+    cores: int
+    free_bytes: int  # where Docker keeps its images
+    buildx: str | None
+    serving: Sequence[str] = ()
+
+
+def copied(path: str, into: IO[bytes]) -> str:
+    """The SHA-256 of the very bytes that were copied: the file's owner may change it at any time."""
     total = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would keep us waiting
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no plain file")
         while chunk := file.read(CHUNK):
             total.update(chunk)
+            into.write(chunk)
+    into.flush()
     return total.hexdigest()
 
 
-def tree(root: Path) -> str:
-    """The digest of all files below a folder, but for git's own: what a build gets to see."""
-    total = hashlib.sha256()
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if each != ".git")
-        for name in sorted(files):
-            path = Path(folder) / name
-            what = f"-> {path.readlink()}" if path.is_symlink() else sha256(path) if path.is_file() else "-"
-            total.update(f"{path.relative_to(root)}\0{what}\0".encode("utf-8", "surrogateescape"))
-    return total.hexdigest()
-
-
-def source(path: str, run: Command = command) -> dict[str, Any]:
-    """A checkout of git, or a released archive that was unpacked."""
-    if not Path(path).is_dir():
-        raise ImageError("no_source", f"vllm_image_source {path} is no folder of the builder", "check vLLM out there")
-
-    def git(*words: str) -> str:
-        done = run(["git", "-c", "safe.directory=*", "-C", path, *words])
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = git("rev-parse", "HEAD") if (Path(path) / ".git").exists() else ""
-    told = {"path": path, "commit": commit, "tag": "", "version": "", "dirty": False, "digest": tree(Path(path))}
-    if commit:
-        return {
-            **told,
-            "tag": git("describe", "--tags", "--exact-match"),
-            "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
-        }
-    with contextlib.suppress(OSError):
-        head = (Path(path) / "PKG-INFO").read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0]
-        told["version"] = next(iter(re.findall(r"^Version: (\S+)$", head, re.MULTILINE)), "")
-    return told
-
-
-def wheel(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given`: `path`, and the `sha256` that it must have."""
-    path = _proven(given, "wheel")
+def source(given: Mapping[str, Any]) -> Source:
+    """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
+    way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            info = next(name for name in names if name.endswith(".dist-info/METADATA"))
-            head = archive.read(info).decode("utf-8", "replace").split("\n\n", 1)[0]
-            entries = info.replace("METADATA", "entry_points.txt")
-            points = archive.read(entries).decode("utf-8", "replace") if entries in names else ""
+        with _proven(given, "source") as file, tarfile.open(fileobj=file) as archive:
+            first = archive.next()
+            top = first.name.partition("/")[0] if first else ""
+            archive.getmember(f"{top}/setup.py")
+            commit = archive.pax_headers.get("comment", "")
+    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError):
+        raise ImageError(
+            "bad_source", f"{given['path']} is no archive of one folder with a setup.py", way_out
+        ) from None
+    version = _VERSION.match(top)
+    commit = commit if _COMMIT.match(commit) else ""
+    return Source(given["path"], given["sha256"], commit, version.group(1) if version else "")
+
+
+def wheel(given: Mapping[str, Any]) -> Wheel:
+    """`given`: `path`, and the `sha256` that it must have."""
+    try:
+        with _proven(given, "wheel") as file, zipfile.ZipFile(file) as archive:
+            size = file.seek(0, os.SEEK_END)
+            parts = [name.split("/") for name in archive.namelist()]
+            info = next(top for top, *rest in parts if top.endswith(".dist-info") and rest == ["METADATA"])
+            told = PathDistribution(zipfile.Path(archive, f"{info}/"))
+            package, version = (str(told.metadata[key] or "") for key in ("Name", "Version"))
+            scripts = {each.name for each in told.entry_points if each.group == "console_scripts"}
     except (OSError, zipfile.BadZipFile, StopIteration):
-        raise ImageError("bad_wheel", f"{path} is no wheel", "give the path of a .whl file") from None
-    fields = dict(re.findall(r"^(Name|Version): (\S+)$", head, re.MULTILINE))
-    tops = {name.split("/")[0] for name in names}
-    return {
-        "name": path.name,
-        "path": str(path),
-        "sha256": given["sha256"],
-        "bytes": path.stat().st_size,
-        "package": re.sub(r"[-_.]+", "-", fields.get("Name", "")).lower(),
-        "version": fields.get("Version", ""),
-        "tops": sorted(each for each in tops if not each.endswith((".dist-info", ".data"))),
-        "scripts": sorted({*_scripts(points), *_shipped(names)}),
-    }
+        raise ImageError("bad_wheel", f"{given['path']} is no wheel", "give the path of a .whl file") from None
+    scripts |= {rest[1] for top, *rest in parts if top.endswith(".data") and len(rest) == 2 and rest[0] == "scripts"}
+    return Wheel(
+        path=given["path"],
+        sha256=given["sha256"],
+        bytes=size,
+        package=re.sub(r"[-_.]+", "-", package).lower(),
+        version=version,
+        tops=sorted({top for top, *_ in parts if not top.endswith((".dist-info", ".data"))}),
+        scripts=sorted(scripts - {""}),
+    )
 
 
-def _scripts(points: str) -> list[str]:
-    parser = configparser.ConfigParser(delimiters=("=",))
-    parser.optionxform = str  # type: ignore[method-assign,assignment]
-    with contextlib.suppress(configparser.Error):
-        parser.read_string(points)
-    return parser.options("console_scripts") if parser.has_section("console_scripts") else []
-
-
-def _shipped(names: Sequence[str]) -> list[str]:
-    parts = (name.split("/") for name in names)
-    return [each[2] for each in parts if len(each) == 3 and each[0].endswith(".data") and each[1] == "scripts"]
-
-
-def patch(given: Mapping[str, Any]) -> dict[str, Any]:
-    path = _proven(given, "patch")
-    text = path.read_bytes()[:_MOST_TEXT].decode("utf-8", "replace")
+def patch(given: Mapping[str, Any]) -> Patch:
+    with _proven(given, "patch") as file:
+        text = file.read(_MOST_TEXT).decode("utf-8", "replace")
     files = sorted({each.strip() for each in _CHANGED.findall(text)} - {"/dev/null"})
     if not files or any(each.startswith("/") or ".." in each.split("/") for each in files):
-        raise ImageError("bad_patch", f"{path} names no file below the packages", "give a patch with a/ and b/")
-    return {"name": path.name, "path": str(path), "sha256": given["sha256"], "files": files, "text": text}
+        raise ImageError(
+            "bad_patch", f"{given['path']} names no file below the packages", "give a patch with a/ and b/"
+        )
+    return Patch(given["path"], given["sha256"], files, text)
 
 
-def _proven(given: Mapping[str, Any], what: str) -> Path:
-    path = Path(str(given["path"]))
-    if not path.is_file():
-        raise ImageError(f"no_{what}", f"the {what} {path} is not on the builder", "put it there")
-    if sha256(path) != given["sha256"]:
-        text = f"the {what} {path} has another SHA-256 than its entry says"
-        raise ImageError("checksum_wrong", text, f"fetch it again, or correct vllm_image_{what}s")
-    return path
+def _proven(given: Mapping[str, Any], what: str) -> IO[bytes]:
+    """A copy that nobody else can change, at its begin."""
+    copy = tempfile.TemporaryFile(dir="/var/tmp")  # noqa: SIM115 - without a name; /tmp may be memory
+    try:
+        found = copied(given["path"], copy)
+    except OSError as error:
+        text = f"the {what} {given['path']} cannot be read ({error.strerror or 'it is no plain file'})"
+        raise ImageError(f"no_{what}", text, "put it on the builder") from None
+    if found != given["sha256"]:
+        text = f"the {what} {given['path']} has another SHA-256 than its entry says"
+        raise ImageError("checksum_wrong", text, "fetch it again, or correct its entry")
+    copy.seek(0)
+    return copy
 
 
-def builder(run: Command = command) -> dict[str, Any]:
+def builder(run: Command = command) -> Builder:
     """What this host has for a build."""
     memory = lines(System())
     done = run(["docker", "buildx", "version"])
     version = _BUILDX.search(done.stdout) if done.returncode == 0 else None
-    return {
-        "memory_bytes": memory["MemTotal"],
-        "available_bytes": memory["MemAvailable"],
-        "cores": os.cpu_count() or 1,
-        "free_bytes": min(_free(Path(each)) for each in _STORES if Path(each).exists() or each == _STORES[0]),
-        "buildx": version.group(1) if version else None,
-        "serving": serving(run),
-    }
-
-
-def _free(path: Path) -> int:
-    status = os.statvfs(existing(path))
-    return status.f_bavail * status.f_frsize
+    stores = [os.statvfs(existing(Path(each))) for each in _STORES if Path(each).exists() or each == _STORES[0]]
+    return Builder(
+        memory_bytes=memory["MemTotal"],
+        available_bytes=memory["MemAvailable"],
+        cores=os.cpu_count() or 1,
+        free_bytes=min(each.f_bavail * each.f_frsize for each in stores),
+        buildx=version.group(1) if version else None,
+        serving=serving(run),
+    )
 
 
 def serving(run: Command = command) -> list[str]:

@@ -15,15 +15,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import places, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.places import Seen
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 # In an archive (OCI image specification): the file that is gone, and everything of the folder.
 _GONE, _EMPTIED, _RESERVED = ".wh.", ".wh..wh..opq", ".wh..wh."
-MOST_TEXTS = 64 << 20  # characters that are kept of one layer; the packages of a large one have 5 MB
 _OPAQUE = "trusted.overlay.opaque"
 
 
@@ -36,14 +36,13 @@ class Layer:
     gone: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)  # folders of which nothing below shows
     bytes: int = 0
-    texts: int = 0  # characters that are kept
 
 
-def of_archive(source: Reader) -> Layer:
+def of_archive(source: Reader, budget: Budget) -> Layer:
     """Of a tar archive, as it is or packed. ImageError where it is none."""
     layer = Layer()
-    with unpacked(source) as stream:
-        for member in tar.members(stream):
+    with unpacked(source, budget) as stream:
+        for member in tar.members(stream, budget):
             folder, name = posixpath.split(member.path)
             if name == _EMPTIED:
                 layer.emptied.add(folder)
@@ -51,29 +50,28 @@ def of_archive(source: Reader) -> Layer:
                 if not name.startswith(_RESERVED):
                     layer.gone.add(posixpath.join(folder, name[len(_GONE) :]))
             elif member.kind != tar.FOLDER:
-                _take(layer, member)
+                _take(layer, member, budget)
     return layer
 
 
-def _take(layer: Layer, member: tar.Member) -> None:
+def _take(layer: Layer, member: tar.Member, budget: Budget) -> None:
     layer.taken.add(member.path)
     layer.bytes += member.size
     seen = None
     if member.kind == tar.FILE:
-        seen = places.look(member.path, member.size, member.body)
+        seen = places.look(member.path, member.size, cast("BinaryIO", member.body), budget)
     elif member.kind == tar.HARD_LINK:  # uv links what it installs to its own store
         seen = layer.seen.get(tar.plain(member.target))
     if seen is not None:
-        layer.texts += len(seen.text)
-        if layer.texts > MOST_TEXTS:
-            raise ImageError("bad_layer", f"its texts have more than {MOST_TEXTS} characters", AGAIN)
         layer.seen[member.path] = seen
 
 
-def of_folder(root: Path) -> Layer:
+def of_folder(root: Path, budget: Budget) -> Layer:
     """Of a folder of overlay2 (`diff`)."""
     layer = Layer()
     for entry, path in _walk(str(root)):
+        budget.spend("nodes", 1)
+        budget.spend("characters", len(path))
         status = entry.stat(follow_symlinks=False)
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
             layer.gone.add(path)
@@ -84,7 +82,7 @@ def of_folder(root: Path) -> Layer:
             layer.taken.add(path)
             if entry.is_file(follow_symlinks=False):
                 layer.bytes += status.st_size
-                seen = _look(entry.path, path, status.st_size)
+                seen = _look(entry.path, path, status.st_size, budget)
                 if seen is not None:
                     layer.seen[path] = seen
     return layer
@@ -109,12 +107,12 @@ def _is_opaque(folder: str) -> bool:
         return False
 
 
-def _look(file: str, path: str, size: int) -> Seen | None:
+def _look(file: str, path: str, size: int, budget: Budget) -> Seen | None:
     if not places.says(path):
         return None
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as body:
-        return places.look(path, size, body, descriptor)
+        return places.look(path, size, body, budget)
 
 
 def shown(layers: Sequence[Layer]) -> dict[str, Seen]:

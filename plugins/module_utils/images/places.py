@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass
+from typing import BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import cubins
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK, Reader
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 # Python's packages, also in uv's store, to which it links what it installs; the CUDA toolkit's own file; what NCCL
 # reads at each start.
@@ -61,33 +64,31 @@ def says(path: str) -> bool:
     return any(pattern.search(path) for pattern in patterns) or cache_of(path) is not None
 
 
-def look(path: str, size: int, body: Reader, descriptor: int | None = None) -> Seen | None:
-    """What this file says; None where nothing. `body` is read forwards; `descriptor` is of a file on the disk."""
+def look(path: str, size: int, body: BinaryIO, budget: Budget) -> Seen | None:
+    """What this file says; None where nothing. `body` is read forwards, unless it is a file on the disk."""
     if any(pattern.search(path) for pattern in _TEXTS):
         text = body.read(min(size, MOST_TEXT)).decode("utf-8", "replace")
-        return Seen(size, text.split("\n\n", 1)[0] if PACKAGE.search(path) else text)
+        kept = text.split("\n\n", 1)[0] if PACKAGE.search(path) else text
+        budget.spend("characters", len(kept))
+        return Seen(size, kept)
     if _CODE.search(path):
         head = body.read(min(size, len(_ELF)))
         if head == _ELF:
-            code, error = _code(head, size, body, descriptor)
+            code, error = _code(head, size, body, budget)
             if code or error:
                 return Seen(size, code=code, error=error)
     return Seen(size) if cache_of(path) or NCCL_LIBRARY.search(path) else None
 
 
-def _code(head: bytes, size: int, body: Reader, descriptor: int | None) -> tuple[cubins.Code | None, str]:
+def _code(head: bytes, size: int, body: BinaryIO, budget: Budget) -> tuple[cubins.Code | None, str]:
     try:
-        if descriptor is not None:
-            return cubins.of_file(descriptor), ""
-        if size <= SMALL:
-            return cubins.of_bytes(head + body.read(size)), ""
+        if body.seekable():
+            return cubins.of(body, budget), ""
         if size > MOST_CODE:
             return None, f"too_many: it has {size} bytes, more than {MOST_CODE}"
-        with tempfile.TemporaryFile(dir=_WORK) as kept:  # the table of an ELF file is at its end
+        with tempfile.SpooledTemporaryFile(SMALL, dir=_WORK) as kept:  # the table of an ELF file is at its end
             kept.write(head)
-            while piece := body.read(CHUNK):
-                kept.write(piece)
-            kept.flush()
-            return cubins.of_file(kept.fileno()), ""
+            shutil.copyfileobj(body, kept, CHUNK)
+            return cubins.of(cast("BinaryIO", kept), budget), ""
     except cubins.CubinError as error:
         return None, str(error)

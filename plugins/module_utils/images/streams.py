@@ -6,116 +6,78 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
+import shutil
 import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
-from typing import IO, Protocol, cast
+from typing import IO, BinaryIO, Protocol, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 CHUNK = 1 << 20
+_BUFFER = 1 << 17
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_GZIP_BITS = 31  # zlib: the largest window, in a file of gzip
-AGAIN = "pull or save the image again"
 
 
 class Reader(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Stream:
-    """A reader whose first bytes can be looked at, and that gives as many bytes as it is asked for."""
+class Part(io.RawIOBase):
+    """The next `size` bytes of a reader, which stays open. With a budget they are spent of it."""
 
-    def __init__(self, source: Reader) -> None:
-        self._source = source
-        self._head = b""
+    def __init__(self, source: Reader, size: int = sys.maxsize, budget: Budget | None = None) -> None:
+        self._source, self.left, self._budget = source, size, budget
 
-    def peek(self, size: int) -> bytes:
-        self._head = self.read(size)
-        return self._head
+    def readable(self) -> bool:
+        return True
 
-    def read(self, size: int, /) -> bytes:
-        """`size` bytes; fewer only at the end."""
-        found, self._head = self._head[:size], self._head[size:]
-        if len(found) == size:
-            return found
-        pieces, missing = [found], size - len(found)
-        while missing and (piece := self._source.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
-
-    def skip(self, size: int) -> int:
-        """How many of these bytes there were."""
-        left = size
-        while left and (piece := self.read(min(CHUNK, left))):
-            left -= len(piece)
-        return size - left
-
-
-class Part:
-    """The next `size` bytes of a stream."""
-
-    def __init__(self, source: Stream, size: int) -> None:
-        self._source = source
-        self.left = size
-
-    def read(self, size: int, /) -> bytes:
-        piece = self._source.read(min(size, self.left))
+    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        piece = self._source.read(min(len(into), self.left))
+        into[: len(piece)] = piece
         self.left -= len(piece)
-        return piece
+        if self._budget:
+            self._budget.spend("bytes", len(piece))
+        return len(piece)
 
 
-class _Gunzip:
-    """Files of gzip one behind the other, unpacked; no more memory than what is asked for."""
+def buffered(source: Reader, budget: Budget | None = None) -> io.BufferedReader:
+    """Gives as many bytes as it is asked for, and lets the first ones be looked at."""
+    return io.BufferedReader(source if isinstance(source, Part) else Part(source, budget=budget), _BUFFER)
 
-    def __init__(self, source: Stream) -> None:
-        self._source = source
-        self._unpack = zlib.decompressobj(_GZIP_BITS)
-        self._packed = b""
-        self._ended = False
 
-    def read(self, size: int, /) -> bytes:
-        while not self._ended:
-            if self._unpack.eof:
-                self._next()
-                continue
-            packed = self._packed or self._source.read(CHUNK)
-            try:
-                piece = self._unpack.decompress(packed, size)
-            except zlib.error as error:
-                raise ImageError("bad_layer", f"gzip does not unpack it ({error})", AGAIN) from None
-            self._packed = self._unpack.unconsumed_tail
-            if piece:
-                return piece
-            if not packed and not self._unpack.eof:
-                raise ImageError("bad_layer", "what gzip has packed ends in the middle", AGAIN)
-        return b""
-
-    def _next(self) -> None:
-        """The next file, behind zeros, if there is one."""
-        self._packed = self._unpack.unused_data.lstrip(b"\0") or self._source.read(CHUNK).lstrip(b"\0")
-        self._ended = not self._packed
-        self._unpack = zlib.decompressobj(_GZIP_BITS)
+def skip(stream: Reader, size: int) -> int:
+    """How many of these bytes there were."""
+    left = size
+    while left and (piece := stream.read(min(CHUNK, left))):
+        left -= len(piece)
+    return size - left
 
 
 @contextlib.contextmanager
-def unpacked(source: Reader) -> Iterator[Stream]:
+def unpacked(source: Reader, budget: Budget) -> Iterator[BinaryIO]:
     """What the source has, without gzip or zstd around it."""
-    stream = Stream(source)
-    head = stream.peek(len(_ZSTD))
-    if head.startswith(_GZIP):
-        yield Stream(_Gunzip(stream))
-    elif head == _ZSTD:
+    stream = buffered(source)
+    head = stream.peek(len(_ZSTD))[: len(_ZSTD)]
+    if head == _ZSTD:
         with _zstd(stream) as plain:
-            yield plain
+            yield buffered(plain, budget)
+    elif head.startswith(_GZIP):
+        try:
+            yield buffered(gzip.GzipFile(fileobj=stream), budget)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ImageError("bad_layer", f"gzip does not unpack it ({error})") from None
     else:
         yield stream
 
 
 @contextlib.contextmanager
-def _zstd(packed: Stream) -> Iterator[Stream]:
+def _zstd(packed: BinaryIO) -> Iterator[Reader]:
     """By the command: Python has it from 3.14 on."""
     try:
         child = subprocess.Popen(
@@ -125,21 +87,20 @@ def _zstd(packed: Stream) -> Iterator[Stream]:
         raise ImageError(
             "no_tool", "a layer is packed with zstd, and that command is missing", "install zstd"
         ) from None
-    faults: list[ImageError] = []
+    faults: list[Exception] = []
 
     def feed(into: IO[bytes]) -> None:
         with contextlib.suppress(BrokenPipeError), into:
             try:
-                while piece := packed.read(CHUNK):
-                    into.write(piece)
-            except ImageError as fault:
+                shutil.copyfileobj(packed, into, CHUNK)
+            except (ImageError, EOFError, gzip.BadGzipFile, zlib.error) as fault:  # of what it is packed in
                 faults.append(fault)
 
     stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
     feeder = threading.Thread(target=feed, args=(stdin,), daemon=True)
     feeder.start()
     try:
-        yield Stream(stdout)  # is read to its end, or something is wrong with it
+        yield stdout  # is read to its end, or something is wrong with it
     except BaseException:
         child.kill()
         raise
@@ -150,4 +111,4 @@ def _zstd(packed: Stream) -> Iterator[Stream]:
     if faults:
         raise faults[0]
     if status:
-        raise ImageError("bad_layer", "zstd does not unpack it", AGAIN)
+        raise ImageError("bad_layer", "zstd does not unpack it")

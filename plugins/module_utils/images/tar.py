@@ -5,27 +5,27 @@
 
 Python's tarfile keeps every member in memory, and takes a header of any size that the archive claims. Layers have
 hundreds of thousands of files and come from strangers, and the host's memory is the GPU's. So this reads what Docker
-and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bounds.
+and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bounds. A block is read by tarfile.
 """
 
 from __future__ import annotations
 
 import posixpath
+import sys
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Part, Stream
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Part, Reader, skip
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
-_BLOCK = 512
+_BLOCK = tarfile.BLOCKSIZE
 _LONGEST = 1 << 20  # of a header that extends another one
-# All of an archive's, for they are kept; the layers of a large image have some hundred thousand files of 80 characters.
-MOST_MEMBERS, MOST_NAMES = 2_000_000, 256 << 20
-_BASE_256 = 0x80
-_CHECKSUM = slice(148, 156)
+_LONGEST_NAME = 4096  # Linux opens no longer one
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
 _KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
-_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
+_LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 
 
 @dataclass(frozen=True)
@@ -39,37 +39,35 @@ class Member:
     body: Part  # to be read before the next member
 
 
-def members(stream: Stream) -> Iterator[Member]:
+def members(stream: Reader, budget: Budget) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
-    begun, count, names = False, 0, 0
+    begun = False
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
-            raise ImageError("bad_layer", "the archive ends without its mark", AGAIN)
+            raise ImageError("bad_layer", "the archive ends without its mark")
         if not block.strip(b"\0"):  # two such blocks end an archive; what stands behind is padding
-            while stream.skip(1 << 30):
-                pass
+            skip(stream, sys.maxsize)
             return
         begun = True
-        kind, size = _checked(block), _number(block[124:136])
-        if kind in (_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK):
-            text = _extension(stream, size)
-            if kind == _PAX:
+        head = _head(block)
+        if head.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG):
+            text = _extension(stream, head.size)
+            if head.type == tarfile.XHDTYPE:
                 more.update(_records(text))
-            elif kind != _PAX_OF_ALL:
-                more["path" if kind == _LONG_NAME else "linkpath"] = _text(text.rstrip(b"\0"))
+            elif head.type in _LONG:
+                more[_LONG[head.type]] = _text(text.rstrip(b"\0"))
             continue
-        size = _size(more.get("size"), size) if _KINDS.get(kind) == FILE else 0
-        name = more.get("path") or _joined(block)
-        count, names = count + 1, names + len(name)
-        if count > MOST_MEMBERS or names > MOST_NAMES:
-            raise ImageError(
-                "bad_layer", f"it has {count} files, their names {names} characters; no image has so many", AGAIN
-            )
+        kind = _KINDS.get(head.type, OTHER)
+        size = _size(more.get("size"), head.size) if kind == FILE else 0
+        name = more.get("path") or head.name
+        if len(name) > _LONGEST_NAME:
+            raise ImageError("bad_layer", f"a file of the archive has a name of {len(name)} characters")
+        budget.spend("nodes", 1)
+        budget.spend("characters", len(name))
         body = Part(stream, size)
-        target = more.get("linkpath") or _text(block[157:257].split(b"\0", 1)[0])
-        yield Member(plain(name), _KINDS.get(kind, OTHER), size, target, body)
+        yield Member(plain(name), kind, size, more.get("linkpath") or head.linkname, body)
         _skip(stream, body.left + -size % _BLOCK)
         more = {}
 
@@ -79,45 +77,33 @@ def plain(path: str) -> str:
     return posixpath.normpath(f"/{path}").lstrip("/")
 
 
-def _checked(block: bytes) -> bytes:
-    """The kind of a header whose checksum is right."""
+def _head(block: bytes) -> tarfile.TarInfo:
     if len(block) < _BLOCK:
-        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
-    told = _number(block[_CHECKSUM])
-    if told != sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" "):
-        raise ImageError("bad_layer", "what should be a tar archive has a wrong checksum", AGAIN)
-    return block[156:157]
-
-
-def _number(field: bytes) -> int:
-    if field[0] & _BASE_256:
-        return int.from_bytes(bytes([field[0] & ~_BASE_256]) + field[1:], "big")
-    digits = field.strip(b"\0 ") or b"0"
-    if digits.strip(b"01234567"):
-        raise ImageError("bad_layer", "what should be a tar archive has a field that is no number", AGAIN)
-    return int(digits, 8)
+        raise ImageError("bad_layer", "the archive ends in the middle of a header")
+    try:
+        head = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+    except tarfile.TarError as error:
+        raise ImageError("bad_layer", f"what should be a tar archive is none ({error})") from None
+    if head.size < 0:
+        raise ImageError("bad_layer", f"a file of the archive has {head.size} bytes")
+    return head
 
 
 def _size(told: str | None, size: int) -> int:
     if told is None:
         return size
     if not (told.isascii() and told.isdigit() and len(told) < 20):
-        raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}", AGAIN)
+        raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}")
     return int(told)
 
 
-def _joined(block: bytes) -> str:
-    name, prefix = (_text(part.split(b"\0", 1)[0]) for part in (block[:100], block[345:500]))
-    return f"{prefix}/{name}" if prefix and block[257:263] == b"ustar\0" else name
-
-
-def _extension(stream: Stream, size: int) -> bytes:
+def _extension(stream: Reader, size: int) -> bytes:
     if size > _LONGEST:
-        raise ImageError("bad_layer", f"a header of the archive has {size} bytes", AGAIN)
+        raise ImageError("bad_layer", f"a header of the archive has {size} bytes")
     text = stream.read(size)
     _skip(stream, -size % _BLOCK)
     if len(text) < size:
-        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
+        raise ImageError("bad_layer", "the archive ends in the middle of a header")
     return text
 
 
@@ -128,7 +114,7 @@ def _records(text: bytes) -> Iterator[tuple[str, str]]:
         length, _, _ = text[at : at + 20].partition(b" ")
         end = at + int(length) if length.isdigit() else 0
         if end <= at or end > len(text):
-            raise ImageError("bad_layer", "a header of the archive has a record of no length", AGAIN)
+            raise ImageError("bad_layer", "a header of the archive has a record of no length")
         key, _, value = text[at + len(length) + 1 : end - 1].partition(b"=")
         if key in (b"path", b"linkpath", b"size"):
             yield key.decode(), _text(value)
@@ -139,6 +125,6 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _skip(stream: Stream, size: int) -> None:
-    if stream.skip(size) < size:
-        raise ImageError("bad_layer", "the archive ends in the middle of a file", AGAIN)
+def _skip(stream: Reader, size: int) -> None:
+    if skip(stream, size) < size:
+        raise ImageError("bad_layer", "the archive ends in the middle of a file")

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening, server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
 CONTAINER = "gb10-image-trial"
 MODEL = "trial"
@@ -41,7 +42,9 @@ def serve(
     if done.returncode != 0:
         text = last_words(done.stderr, 2)
         raise ImageError("failed", f"`docker run` of {image}: {text}", "correct vllm_image_docker_options")
-    client = ask or server_probe.http_client(f"http://127.0.0.1:{given['port']}", None)
+    # Another user's server may hold the port: only what the container has accepted is its answer.
+    owner = listening.of_container(CONTAINER, run_command)
+    client = ask or server_probe.http_client(f"http://127.0.0.1:{given['port']}", None, owner)
     try:
         sleep(_SOON_S)
         proof = server_probe.probe(

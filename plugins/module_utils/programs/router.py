@@ -99,17 +99,26 @@ class Router:
         yield from csv.DictReader(text.lstrip("# ").strip().splitlines())
 
     def _ask(self, command: str) -> str:
-        path = str(self._folder / "master.sock")
+        path, until = str(self._folder / "master.sock"), time.monotonic() + _DEADLINE_S
         try:
             with socket.socket(socket.AF_UNIX) as master:
                 master.settimeout(_DEADLINE_S)
                 master.connect(path)
                 master.sendall(f"{command}\n".encode())
                 master.shutdown(socket.SHUT_WR)
-                said = b"".join(iter(lambda: master.recv(65536), b""))
+                said = b"".join(iter(lambda: _heard(master, until), b""))
         except OSError as error:
             raise NotUpError(f"{path}: {error.strerror or error}; is gb10-router.service up?") from None
         return said.decode(errors="replace")
+
+
+def _heard(master: socket.socket, until: float) -> bytes:
+    """One deadline for all of an answer, however slowly it comes."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    master.settimeout(left)
+    return master.recv(65536)
 
 
 def _replica(row: dict[str, str]) -> dict[str, Any]:

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import math
 import os
 import re
-import socket
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name, status_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
 
 Counters = dict[str, "float | None"]
@@ -101,50 +98,14 @@ def place(argv: Iterable[object]) -> tuple[str, int | None]:
 
 
 def ask(service: Service, seconds: float) -> Counters:
-    """The counters of a server; OSError or ValueError, where it does not say them."""
+    """The counters of a server; OSError or ValueError, where it does not say them, or where it is not the unit's."""
     if service.port is None:
         raise ValueError(NO_API)
-    status, body = page(service.address, service.port, seconds, LARGEST)
+    owner = asking.said_by_unit(service.status)
+    status, body = asking.ask(service.address, service.port, "/metrics", owner, seconds=seconds, most=LARGEST)
     if status != 200:
         raise ValueError(f"/metrics gave {status}")
     return parse(body.decode("utf-8", "replace"))
-
-
-def page(address: str, port: int, seconds: float, most: int) -> tuple[int, bytes]:
-    """The status of /metrics and what it has, up to `most` bytes; OSError or ValueError where there is none in time."""
-    import http.client  # takes longer than all else here, and many hosts have no API
-
-    until = time.monotonic() + seconds
-    host = f"[{address}]" if ":" in address else address
-    request = f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
-    with socket.create_connection((address, port), seconds) as connection:
-        connection.sendall(request.encode())
-        reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
-        try:
-            reply.begin()
-            return reply.status, reply.read(most)
-        except http.client.HTTPException as error:
-            raise ValueError(f"no HTTP: {type(error).__name__}") from None
-
-
-class _Answer(io.RawIOBase):
-    """What a socket gives up to a moment; a timeout of each read alone would let one that drips go on for ever."""
-
-    def __init__(self, connection: socket.socket, until: float) -> None:
-        self._connection, self._until = connection, until
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("timed out")
-        self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
 
 
 def port_of(text: str) -> int | None:

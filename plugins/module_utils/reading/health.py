@@ -8,6 +8,7 @@ Nothing here raises: what cannot be read is None, and `unknown` has the reason u
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any, Callable, Optional, Protocol
 
@@ -29,6 +30,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
 
 SCHEMA_VERSION = 1
+LOCK_UNIT = "/etc/systemd/system/gb10-clock-lock.service"
+_LOCK = re.compile(r"^ExecStart=\S+/gb10-clock-lock \d{1,5} (\d{1,5})$", re.MULTILINE)
 Asks = dict[str, Optional[service.Ask]]
 Make = Callable[[HostReader, str], service.Ask]
 Seen = Callable[[dict[str, Any]], None]
@@ -67,6 +70,7 @@ def collect(
         "kernel": quoted(running.read_kernel(host) or "") or None,
         "kho_off": running.read_kho_off(host),
         "firmware": quoted(host.read("/sys/class/dmi/id/bios_version") or "") or None,
+        "clock_lock_mhz": _clock_lock(host),
         "clock": running.read_clock(host),
         "samples": taken,
         **({"load": loaded.as_dict()} if loaded else {}),
@@ -83,6 +87,12 @@ def collect(
         "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
         "unknown": notes.reasons,
     }
+
+
+def _clock_lock(host: HostReader) -> float | None:
+    """The highest clock that the role clock_lock allows, as its unit has it; None where there is none."""
+    found = _LOCK.search(host.read(LOCK_UNIT) or "")
+    return float(found[1]) if found else None
 
 
 def _several(host: HostReader) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
@@ -28,38 +28,97 @@ Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who say
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest of the kernel, and those of the units
 SHORT_BOOT = 12  # characters of a boot id that are kept
-# What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial.
+# What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
+# is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
+# of programs and of control groups in it, and those are any login's own words.
 KINDS = (
-    ("xid", r"NVRM: Xid \([^)]*\): (\d+)"),
-    ("oom_kill", r"(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \(([^)]*)\)"),
-    ("driver_memory", r"NVRM: .*(NV_ERR_NO_MEMORY)"),
-    ("pcie_error", r"(?:PCIe Bus Error: severity=|AER: )(Uncorrect\w*|Fatal)"),
-    ("slot_power", r"(mlx5_core \S+): .*insufficient power on the PCIe slot"),
-    ("hung_task", r"INFO: task ([\w/:.-]+) blocked for more than \d+ seconds"),
-    ("panic", r"(Kernel panic|Internal error: Oops|BUG: soft lockup|watchdog: BUG)"),
-    ("critical_temperature", r"(critical temperature reached|critical temperature \(\d+ C\))"),
-    ("wifi_reset", r"(mt79\w+) .*(?:chip reset|driver own failed)"),
-    ("kernel", r"\ALinux version (\S+)"),
-    ("firmware", r"\ADMI: (.+, BIOS .+)"),
-    ("driver", r"NVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
+    ("xid", r"\ANVRM: Xid \(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?\): (\d+)"),
+    (
+        "xid",
+        r"\A\s{0,40}NVRM: (?:GPU (?:at PCI:)?[0-9a-fA-F:.]+: GPU has |The NVIDIA GPU [0-9a-fA-F][\s\S]{0,200}?)?"
+        r"(fallen off the bus)",
+    ),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ )?(Heartbeat timed out|GSP Timeout|GSP RPC timeout)"),
+    ("oom_kill", r"\A(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \((.{0,15})\)"),
+    (
+        "oom_daemon",
+        r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: sending SIG(?:TERM|KILL) to process \d+ (.{1,120}?): bad",
+    ),
+    ("oom_daemon", r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: Killed (.{1,200}?) due to memory (?:pressure|used)"),
+    ("driver_memory", r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,200}(NV_ERR_NO_MEMORY)"),
+    (
+        "pcie_error",
+        r"\A(?:pcieport|nvidia|mlx5_core|nvme) [0-9a-f:.]{12,}: "
+        r"(?:AER: )?(?:Multiple )?(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal)",
+    ),
+    ("slot_power", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}insufficient power on the PCIe slot"),
+    ("slot_capability", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}PCIe slot power capability was not advertised"),
+    (
+        "nic_firmware",
+        r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,120}"
+        r"(?:wait_func_handle_exec_timeout: .{0,80}timeout|timeout\. Will cause a leak of a command resource|"
+        r"device's health compromised|"
+        r"Fatal error \d+ detected|Health issue observed, firmware internal error|wait vital counter)",
+    ),
+    ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
+    ("cable_removed", r"\A(mlx5_core [0-9a-f:.]{12,}): Port module event: module \d+, Cable unplugged"),
+    ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked for more than \d+ seconds"),
+    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on CPU"),
+    (
+        "panic",
+        r"\A(Kernel panic - not syncing|Internal error: Oops|BUG: soft lockup - CPU|watchdog: BUG: soft lockup|"
+        r"watchdog: Watchdog detected hard LOCKUP)",
+    ),
+    (
+        "critical_temperature",
+        r"\A(?:thermal thermal_zone\d+: .{0,60}|reboot: )"
+        r"(critical temperature reached|HARDWARE PROTECTION shutdown \(Temperature)",
+    ),
+    (
+        "disk",
+        r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
+        r"I/O \d+ .{0,40}timeout, (?:reset|disable) controller)",
+    ),
+    ("disk", r"\AEXT4-fs \((\w+)\): Remounting filesystem read-only"),
+    ("disk", r"\AEXT4-fs error \(device (\w+)\): "),
+    ("disk", r"\A(?:critical medium|I/O) error, dev (nvme\w+), sector"),
+    ("wifi_reset", r"\A(mt79\w+) [0-9a-f:.]{12,}: .{0,40}(?:chip reset|driver own failed)"),
+    ("kernel", r"\ALinux version (\S+) \("),
+    ("firmware", r"\ADMI: ([^\[\]]+, BIOS [^\[\]]+ \d\d/\d\d/\d{4})\Z"),
+    ("driver", r"\ANVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
 )
+RECOVERY = "154"  # the Xid that says what the GPU needs
+# The driver's own words for what an Xid says as well; it does not always give the number.
+XIDS_IN_WORDS = {
+    "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119", "GSP RPC timeout": "119",
+}  # fmt: skip
+# Lines of a device, which journald marks with the device: nothing but a driver can write that field.
+_OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
 SERVICE = "service"
 # Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
-UNIT, CONTAINER = "unit", "container"
+UNIT, CONTAINER, GUARD = "unit", "container", "guard"
+CONTAINER_STREAM = "gb10-container"  # as SPEAKER of vllm_unit/log.py; a test compares them
+# Programs that kill for want of memory before the kernel has to.
+GUARDS = ("earlyoom.service", "systemd-oomd.service")
 OWN = "gb10-vllm: "  # as in vllm_unit/log.py, which lets no line of a container begin so; a test compares them
 _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
 _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
-GREP = "|".join(pattern.replace(r"\A", "^") for _kind, pattern in KINDS)
+GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
+GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}[a-z_]+: "
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
-_FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT"
+_FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 
 
-def read_events(host: HostReader, booted_s: float | None, since_s: float | None = None) -> list[Event]:
+def read_events(
+    host: HostReader, booted_s: float | None, since_s: float | None = None, *, this_boot: bool = False
+) -> list[Event]:
     """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal.
+
+    `this_boot`: all of it, too, whatever the clock said at its beginning, when it may have been far behind.
 
     Kernel and units are asked apart, and the units for their own lines alone: what a container logs, however much, must
     leave no line of the kernel out.
@@ -69,7 +128,10 @@ def read_events(host: HostReader, booted_s: float | None, since_s: float | None 
         own = _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)))
         if own.rc not in (0, 1):
             raise Unknown(f"journalctl failed: {quoted(own.words)}")
-        return parse_journal(done.stdout, own.stdout)
+        guards = _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS))
+        early = _asked(host, None, GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
+        more = [each.stdout for each in (guards, early) if each and each.rc == 0]
+        return parse_journal(done.stdout, own.stdout, *more)
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
@@ -93,7 +155,7 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
 
     The line of one of vllm_services gets its unit's name in front. `speaker` is None of a line of no unit.
     """
-    for line in text.splitlines():
+    for line in text.split("\n"):  # U+2028 in a message ends no entry
         try:
             entry = json.loads(line)
             at_s = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
@@ -112,13 +174,21 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _speaker(message: str, entry: dict[str, Any]) -> str | None:
-    if entry.get("_SYSTEMD_UNIT") is None:  # journald says whose a line is, and nobody else can
+    unit = entry.get("_SYSTEMD_UNIT")
+    if unit is None:  # journald says whose a line is, and nobody else can
         return None
+    if unit in GUARDS:
+        return GUARD
+    if entry.get("SYSLOG_IDENTIFIER") == CONTAINER_STREAM:  # the unit gives the container this stream and no other
+        return CONTAINER
     return UNIT if message.startswith(OWN) else CONTAINER
 
 
 def _of_unit(message: str, entry: dict[str, Any]) -> str:
-    named = _UNIT.match(str(entry.get("_SYSTEMD_UNIT")))
+    unit = str(entry.get("_SYSTEMD_UNIT"))
+    if unit in GUARDS:
+        return f"{unit[: -len('.service')]}: {message}"
+    named = _UNIT.match(unit)
     if not named:
         return message
     return f"{named[1]}: {message[len(OWN) :] if message.startswith(OWN) else message}"
@@ -126,9 +196,27 @@ def _of_unit(message: str, entry: dict[str, Any]) -> str:
 
 def parse_journal(*texts: str) -> list[Event]:
     """Of several answers."""
-    entries = [entry for text in texts for entry in _entries(text)]
+    entries = list(_once(entry for text in texts for entry in _entries(text)))
     entries.sort(key=lambda entry: float(entry["at_s"]))
+    marked = any("_KERNEL_DEVICE" in entry for entry in entries)
+    entries = [entry for entry in entries if not marked or _of_its_device(entry)]
     return _events((entry["at_s"], entry["boot"], entry["MESSAGE"], entry["speaker"]) for entry in entries)
+
+
+def _once(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each entry of the journal once, where several answers have it."""
+    seen: set[str] = set()
+    for entry in entries:
+        cursor = entry.get("__CURSOR")
+        if not isinstance(cursor, str) or cursor not in seen:
+            yield entry
+        if isinstance(cursor, str):
+            seen.add(cursor)
+
+
+def _of_its_device(entry: dict[str, Any]) -> bool:
+    """Whether a line that begins with a device is of that device's driver. `entry`: of a journal that marks them."""
+    return not _OF_DEVICE.match(entry["MESSAGE"]) or "_KERNEL_DEVICE" in entry
 
 
 def _entries(text: str) -> list[dict[str, Any]]:
@@ -155,7 +243,11 @@ def _events(found: Iterator[Line]) -> list[Event]:
             continue
         kind, key, name = told
         before = events[-1] if events else None
-        if before and (before["boot"], before["kind"], before["key"], before.get("service")) == (boot, kind, key, name):
+        same = before and (before["boot"], before["kind"], before["key"], before.get("service")) == (
+            boot, kind, key, name,
+        )  # fmt: skip
+        # What a GPU asks for changes from one line to the next, and the last one counts.
+        if before and same and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):
             before.update(last_s=at_s, count=before["count"] + 1)
         else:
             events.append(
@@ -178,8 +270,16 @@ def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | No
     said = _SERVICE.match(message) if speaker != CONTAINER else None
     if said:
         return (SERVICE, said[2], said[1]) if said[2] in WAYS_OUT else None
-    for kind, pattern in _KINDS if speaker is None else ():
+    for kind, pattern in _KINDS:
+        if speaker is not None and (speaker, kind) != (GUARD, "oom_daemon"):
+            continue
         found = pattern.search(message)
         if found:
-            return kind, quoted(found[1]), None
+            return kind, quoted(XIDS_IN_WORDS.get(found[1], found[1])), None
     return None
+
+
+def kinds_of(text: str) -> set[str]:
+    """What the lines of a kernel's log tell."""
+    told = (_kind(line, None) for line in text.splitlines())
+    return {each[0] for each in told if each}

@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, settings_of, status_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import (
+    SHORT,
+    settings_of,
+    status_of,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, text_of
@@ -26,7 +30,7 @@ def asker(
 ) -> Ask:
     """Return how to ask the server of a service of this host. Its metrics need no key.
 
-    Only while its unit says that it serves: before and afterwards any user of the host may have the port.
+    Only while its unit says that its container has the port: before and afterwards any user of the host may have it.
     """
     path, status = settings_of(name), status_of(name)
     service = counters.service_of(name, text_of(host, path), path)

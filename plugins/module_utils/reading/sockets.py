@@ -10,7 +10,9 @@ import ipaddress
 import os
 import pwd
 import re
+import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ _SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
 _NAME, _USER = re.compile(r"(?m)^Name:\t(.*)$"), re.compile(r"(?m)^Uid:\t([0-9]+)")  # of /proc/PID/status
 LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
 PROC = Path("/proc")
+ACCEPT_POLL_S = 0.02
 
 
 class End(NamedTuple):
@@ -43,17 +46,31 @@ def end(address: str, port: int) -> End:
     return End(str(mapped or parsed), port)
 
 
-def sockets(proc: Path = PROC) -> Iterator[Socket]:
-    """All TCP sockets of our network namespace."""
+def sockets(
+    local: Iterable[End], remote: End | None = None, state: int | None = None, proc: Path = PROC
+) -> Iterator[Socket]:
+    """The TCP sockets of our network namespace at these ends. Others are not taken apart: a user can open 100,000."""
+    ends = {text: each for each in local for text in _texts(each)}
+    here = "|".join(ends)
+    there = r"[0-9A-F]+:[0-9A-F]{4}" if remote is None else "|".join(_texts(remote))
+    how = r"[0-9A-F]{2}" if state is None else f"{state:02X}"
+    pattern = rf"^ *\d+: ({here}) ({there}) ({how}) (?:\S+ ){{5}}(\d+) "
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
-            for line in (proc / "net" / name).read_text(encoding="ascii").splitlines()[1:]:
-                fields = line.split()
-                yield Socket(_end(fields[1]), _end(fields[2]), int(fields[3], 16), int(fields[9]))
+            text = re.sub(" +", " ", (proc / "net" / name).read_text(encoding="ascii"))
+            for found in re.findall(pattern, text, re.MULTILINE):
+                yield Socket(ends[found[0]], _end(found[1]), int(found[2], 16), int(found[3]))
+
+
+def _texts(at: End) -> list[str]:
+    """As the kernel prints it, in 32-bit words in the machine's own order; IPv4 also as a socket of IPv6 has it."""
+    packed = ipaddress.ip_address(at.address).packed
+    ways = [packed] if len(packed) == 16 else [packed, b"\0" * 10 + b"\xff\xff" + packed]
+    words = ([way[place : place + 4] for place in range(0, len(way), 4)] for way in ways)
+    return ["".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in way) + f":{at.port:04X}" for way in words]
 
 
 def _end(text: str) -> End:
-    """The kernel prints an address as 32-bit words in the machine's own order."""
     digits, _, port = text.partition(":")
     words = [int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8)]
     return end(str(ipaddress.ip_address(b"".join(words))), int(port, 16))
@@ -70,6 +87,25 @@ def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[int]:
                     if match:
                         found.add(int(match[1]))
     return found
+
+
+def accepted_by(process: int, connection: socket.socket, proc: Path = PROC) -> bool:
+    """Whether the other end of a connection is of a process' control group; by what it has accepted, not by its port.
+
+    The connection's own time limit holds for a server that is slow to accept it.
+    """
+    here, there = (end(*found[:2]) for found in (connection.getsockname(), connection.getpeername()))
+    until = time.monotonic() + (connection.gettimeout() or 0.0)
+    while not (accepted := other_end(here, there, proc)):
+        if time.monotonic() > until:
+            raise TimeoutError("nobody has accepted the connection")
+        time.sleep(ACCEPT_POLL_S)
+    return accepted in sockets_of(kin(process, proc), proc)
+
+
+def other_end(local: End, remote: End, proc: Path = PROC) -> int:
+    """The inode of the other side of a connection within this host; 0 where nobody has accepted it yet."""
+    return next((each.inode for each in sockets([remote], local, proc=proc)), 0)
 
 
 def owners(inodes: set[int], proc: Path = PROC) -> Iterator[str]:

@@ -229,3 +229,4 @@ class Reading(TypedDict):
     certificates: NotRequired[list[Certificate] | None]
     recorded: NotRequired[list[Line]]
     load: NotRequired[Load]
+    clock_lock_mhz: NotRequired[float | None]  # the highest clock that our own role allows; null where it holds none

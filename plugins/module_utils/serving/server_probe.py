@@ -9,13 +9,10 @@ says which model, but not that it talks sense. The result is one named verdict.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +23,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.stat
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions, parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -68,101 +67,51 @@ class Ask(Protocol):
 
 
 ReadStatus = Callable[[], dict[str, Any]]
-Owner = Callable[[socket.socket], bool]
 
 
-def http_client(url: str, api_key: str | None, owner: Owner | None = None) -> Ask:
-    """An ``Ask`` over urllib that ignores proxies, follows no redirect with the key, and reads at most 2 MiB.
-
-    ``owner`` says whether a connection leads to the server that is meant; nothing is sent over another one.
-    """
+def http_client(url: str, api_key: str | None, owner: Owner) -> Ask:
+    """An ``Ask`` that sends nothing where ``owner`` does not know the other end, and reads at most 2 MiB."""
     if api_key and not re.fullmatch(r"[\x21-\x7e]+", api_key):
         raise ValueError("api_key has a character that cannot stand in an HTTP header")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect(), _Proven(owner))
+    parts = urlsplit(url)
+    address, port = parts.hostname or "", parts.port or 80
 
     def ask(path: str, body: Body | None, timeout_s: float) -> Reply:
         headers = {"Content-Type": FORM if isinstance(body, bytes) else "application/json"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(url.rstrip("/") + path, data, headers)  # noqa: S310 - checked by parse_url
         try:
-            with opener.open(request, timeout=timeout_s) as response:
-                return Reply(response.status, _read(response, time.monotonic() + timeout_s))
-        except urllib.error.HTTPError as error:
-            return Reply(error.code, error.read(LARGEST_QUOTE).decode("utf-8", "replace"))
-        except (OSError, http.client.HTTPException) as error:
+            status, said = asking.ask(
+                address, port, path, owner, seconds=timeout_s, most=LARGEST_REPLY, data=data, headers=headers
+            )
+        except (OSError, asking.NoHttp) as error:
             return Reply(None, problem=_problem(error))
+        return Reply(status, (said if status < 400 else said[:LARGEST_QUOTE]).decode("utf-8", "replace"))
 
     return ask
 
 
-class Stranger(OSError):
-    """Another process than the server that is meant has the port."""
-
-
-class _Proven(urllib.request.HTTPHandler):
-    """Connections whose other end is looked at before a byte is sent. TLS has its own proof."""
-
-    def __init__(self, owner: Owner | None) -> None:
-        super().__init__()
-        self._owner = owner
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
-
-    def _connection(self, host: str, **options: Any) -> http.client.HTTPConnection:
-        owner = self._owner
-
-        class Connection(http.client.HTTPConnection):
-            def connect(self) -> None:
-                super().connect()
-                if owner is not None and not owner(self.sock):
-                    self.close()
-                    raise Stranger("the port belongs to another process")
-
-        return Connection(host, **options)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
-        return None
-
-
-def _read(response: http.client.HTTPResponse, until: float) -> str:
-    """Read a body, bounded in size and time: the socket's own timeout starts anew with every byte that drips in."""
-    body = b""
-    while len(body) < LARGEST_REPLY:
-        chunk = response.read1(LARGEST_REPLY - len(body))
-        if not chunk:
-            break
-        body += chunk
-        if time.monotonic() > until:
-            raise TimeoutError("the reply did not end in time")
-    return body.decode("utf-8", "replace")
-
-
 def _problem(error: Exception) -> str:
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, Stranger):
+    if isinstance(error, asking.Stranger):
         return STRANGER
-    if isinstance(cause, ConnectionRefusedError):
+    if isinstance(error, ConnectionRefusedError):
         return "refused"
-    if isinstance(cause, (socket.timeout, TimeoutError)):
+    if isinstance(error, (socket.timeout, TimeoutError)):
         return "timeout"
-    if isinstance(cause, (ConnectionError, http.client.HTTPException)):
+    if isinstance(error, (ConnectionError, asking.NoHttp)):
         return "dropped"
-    return f"unreachable: {cause}"
+    return f"unreachable: {error}"
 
 
 def parse_url(url: str) -> str:
-    """Accept http(s)://host[:port] and nothing else."""
+    """Accept http://host[:port] and nothing else."""
     parts = urlsplit(url)
     try:
         port_ok = parts.port is None or parts.port > 0
     except ValueError:
         port_ok = False
-    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or parts.path not in ("", "/"):
+    if parts.scheme != "http" or not parts.hostname or not port_ok or parts.path not in ("", "/"):
         raise ValueError(f"url {url!r} is not of the form http://127.0.0.1:8000")
     if parts.username or parts.query or parts.fragment:
         raise ValueError("url must not carry credentials, a query or a fragment; the key goes into api_key")

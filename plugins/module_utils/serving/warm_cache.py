@@ -44,6 +44,7 @@ PART = "warm"  # of an offer
 GIB = 1024**3
 TRIES = 2
 STOP_S = 60  # for vLLM to end by itself
+SLACK_S = 5.0  # of a question, beside its own limit: Python starts in the container
 DEEPEST = 64  # folders in each other: compilers make some ten, and each is an open descriptor while it is read
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 # Runs in the container: asks the server there. What it is asked is one line on its standard input, its answer one line.
@@ -174,7 +175,11 @@ class WarmCache:
             "most": server_probe.LARGEST_REPLY,
         }
         done = self.run(
-            ["docker", "exec", "--interactive", request["container"], "python3", "-c", _ASK],
+            # What runs there may drip, or never end: the limit that counts is out here.
+            [
+                *("timeout", "--kill-after=5", f"{timeout_s + SLACK_S:g}"),
+                *("docker", "exec", "--interactive", request["container"], "python3", "-c", _ASK),
+            ],
             input=f"{json.dumps(asked)}\n",
         )
         try:

@@ -34,6 +34,9 @@ class Finding:
         return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
+# Characters of what a host said that are judged, the last ones. It may write without an end, and a pattern that begins
+# anew at each of its words takes time by their square.
+_JUDGED = 4000
 _SAID = re.compile(
     r"(?P<host>\S+): (?P<id>unreachable|host_key|no_sudo|unreadable): (?P<fact>.+)\n +way out: (?P<way_out>.+)"
 )
@@ -72,6 +75,7 @@ def from_failure(host: str, text: str, answered: bool = False, cluster: str = "C
     ``cluster`` is what a --limit names to leave the host out together with its cluster.
     """
     said = _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:] or "no reason given"
+    text = text[-_JUDGED:]
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)
         asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"

@@ -53,7 +53,8 @@ WAYS_OUT = {
     "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then reboot"
     " the host (playbook gb10.fleet.reboot)",
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
-    "killed": "`journalctl -u docker -u {unit}` around that time; a `docker kill` or `docker stop` by hand does it",
+    "killed": "`journalctl -u docker -u {unit}` around that time; a `docker kill` or `docker stop` by hand does it,"
+    " and so do programs that kill for memory: `journalctl -u earlyoom -u systemd-oomd`",
     "start_failed": "the first error in `journalctl -u {unit}` is the cause",
     "engine_died": "the first error in `journalctl -u {unit}` is the cause; without one, see `journalctl -k` around"
     " that time; it starts again by itself",

@@ -239,7 +239,7 @@ def load(name: str, root: Path | None = None) -> Role:
 
 
 def removes_orphans(name: str) -> bool:
-    """Whether what the role declares no longer goes with the next run, without a word from the operator.
+    """Tell whether what the role declares no longer goes with the next run, without a word from the operator.
 
     A role of somebody's own, with resources in its tasks, has no document here and keeps what is left over.
     """
@@ -362,7 +362,10 @@ def render(role: str, view: View) -> Rendered:
 
 
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
-    """What an entry stands for: itself, or each item of its loop, where its condition and those of its blocks hold."""
+    """Yield what an entry stands for.
+
+    Itself, or each item of its loop, where its condition and those of its blocks hold.
+    """
     if not all(scope.evaluate(condition) for condition in entry.blocks):
         return
     items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]

@@ -22,7 +22,7 @@ _NETWORK = re.compile(r"(?:[0-9.]+|[0-9A-Fa-f:]+)(?:/[0-9]+)?\Z")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody beyond the host itself reaches a server that listens there."""
+    """Tell whether nobody beyond the host itself reaches a server that listens there."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -47,7 +47,7 @@ def is_host(text: str) -> bool:
 
 
 def asked_on_the_host(host: str) -> str:
-    """Where a program on the host itself asks a server that listens at `host`, as a URL names it."""
+    """Return where a program on the host itself asks a server that listens at `host`, as a URL names it."""
     return in_url(on_the_host(host))
 
 
@@ -67,7 +67,7 @@ def is_ports(value: Any) -> bool:
 
 
 def is_within(value: Any, all_of: Iterable[Any]) -> bool:
-    """Whether a port, or each one of a range, is in one of these ports and ranges."""
+    """Tell whether a port, or each one of a range, is in one of these ports and ranges."""
     found = _bounds(value)
     return found is not None and any(
         low <= found[0] and found[1] <= high for low, high in filter(None, map(_bounds, all_of))

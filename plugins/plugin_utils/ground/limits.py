@@ -17,8 +17,10 @@ def rules() -> Rules:
     return Rules(
         limits={name: entry["value"] for name, entry in figures.items()},
         rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
+        losses=frozenset(health["loss_counters"]["value"]),
         xids=health["xids"]["value"],
-        events={entry["value"]: entry for entry in health["events"]},
+        displays=tuple(health["display_threads"]["value"]),
+        signs={entry["value"]: entry for entry in health["signs"]},
         causes=health["causes"],
         sure=health["sure"]["value"],
         step=health["step"]["value"],

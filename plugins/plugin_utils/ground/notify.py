@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import html
 import json
 import os
 import signal
@@ -43,14 +44,14 @@ class HookError(ValueError):
 
 @dataclass(frozen=True)
 class Hook:
-    """Where an event goes: the words of a command, or a URL."""
+    """Describes where an event goes: the words of a command, or a URL."""
 
     command: tuple[str, ...] = ()
     url: str = ""
 
     @property
     def name(self) -> str:
-        """What may be said of it."""
+        """Return what may be said of it."""
         return self.command[0] if self.command else str(urllib.parse.urlsplit(self.url).hostname)
 
 
@@ -70,7 +71,7 @@ def _plain(text: str) -> str:
 
 
 def event(kind: str, verdict: str, text: str, hosts: Sequence[str], see: str | None = None) -> dict[str, Any]:
-    """What a hook is told. `see`: the file on this machine that has all of it."""
+    """Return what a hook is told. `see`: the file on this machine that has all of it."""
     controller = socket.gethostname()
     told = f"gb10-fleet on {controller}: {kind} {verdict}\n{printable(text, keep=chr(10))}"
     return {
@@ -91,9 +92,20 @@ def send(value: Any, told: dict[str, Any], timeout_s: float = TIMEOUT_S) -> str 
         target = hook(value)
     except HookError as error:
         return str(error)
-    body = json.dumps(told).encode()
-    fault = _run(target, body, timeout_s) if target.command else _post(target, body, timeout_s)
+    if target.command:
+        fault = _run(target, json.dumps(told).encode(), timeout_s)
+    else:
+        fault = _post(target, json.dumps({**told, "text": for_chat(told["text"])}).encode(), timeout_s)
     return f"{VARIABLE}: {target.name} {fault}, so nobody may have been told; {TRY}" if fault else None
+
+
+def for_chat(text: str) -> str:
+    """As a chat shows it, and makes nothing of it: a host may have written that it is well, with a link, or call all.
+
+    Slack reads <...>, with these three characters escaped (docs.slack.dev, formatting message text). In Mattermost a
+    name behind @ is called, and Markdown links; behind a character of no width neither is one.
+    """
+    return html.escape(text, quote=False).replace("@", "@\u200b").replace("](", "]\u200b(")
 
 
 def _run(target: Hook, body: bytes, timeout_s: float) -> str | None:

@@ -48,14 +48,14 @@ def of(role: str, view: View) -> RolePlan:
 
 
 def serves_tasks_only(role: str) -> bool:
-    """Whether a role plans for its own tasks and declares no resources: it is none of those that a host gets."""
+    """Tell whether a role plans for its own tasks and declares no resources: it is none of those that a host gets."""
     return role not in catalog.ROLES and role in catalog.declared_variables().roles and _planner(role) is not None
 
 
 def shown(plan: Any) -> dict[str, Any]:
     """A plan, or a part of one, as plain data: for results and for people."""
-    made: dict[str, Any] = _shown(plan)
-    return made
+    shown: dict[str, Any] = _shown(plan)
+    return shown
 
 
 def _shown(value: Any) -> Any:

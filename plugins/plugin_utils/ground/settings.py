@@ -90,7 +90,7 @@ def value(name: str, option: Mapping[str, Any], given: Any) -> Any:
 
 
 def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the types and choices of these values; a line for each, which names its variable."""
+    """Return what is wrong with the types and choices of these values; a line for each, which names its variable."""
     return [text for name, value in values.items() for text in _mistakes(name, options[name], value)]
 
 
@@ -120,7 +120,7 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a figure has an end; what is no figure at all says Ansible's validator."""
+    """Tell whether a figure has an end; what is no figure at all says Ansible's validator."""
     try:
         return not isinstance(value, bool) and math.isfinite(float(value))  # a bool is an int to Python alone
     except OverflowError:

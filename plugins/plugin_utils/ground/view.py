@@ -89,7 +89,7 @@ class View:
         return made
 
     def variables_of(self, member: str) -> Mapping[str, Any]:
-        """What a member of the cluster is given by the inventory."""
+        """Return what a member of the cluster is given by the inventory."""
         return self.variables if member == self.host else self.given.get(member, {})
 
     def narrowed(self, laid_over: Mapping[str, Mapping[str, Any]], members: Sequence[str]) -> View:

@@ -72,25 +72,65 @@ def answer(host: str, reading: Reading, rules: Rules, days: float) -> Answer:
 
 
 def rank(found: signs.Signs, rules: Rules) -> list[Cause]:
-    """The causes for which the signs speak, the likeliest first. Equal ones keep the order of the catalog."""
-    causes = [_cause(rule, found, rules) for rule in rules.causes if _fits(rule, found.found)]
+    """The causes for which the signs speak, the likeliest first. Equal ones keep the order of the catalog.
+
+    What came first goes before what it led to, however sure that is.
+    """
+    weighed = [each for rule in rules.causes if (each := _weighed(rule, found, rules))]
+    within_s = float(rules.limits["before_end_s"])
+    scores = {
+        each.rule["value"]: min(
+            [each.score, *(other.score - rules.step for other in weighed if _led(other, each, within_s))]
+        )
+        for each in weighed
+    }
+    causes = [_cause(each, max(0.0, round(scores[each.rule["value"]], 2)), rules) for each in weighed]
     return sorted(causes, key=lambda cause: -cause.score)
 
 
-def _fits(rule: Mapping[str, Any], found: Mapping[str, signs.Sign]) -> bool:
+@dataclass(frozen=True)
+class _Weighed:
+    """`began_s`: when the journal first tells of what the cause needs; None where it is no line of it."""
+
+    rule: Mapping[str, Any]
+    score: float
+    signs: Sequence[signs.Sign]
+    unit: str
+    began_s: float | None
+    lines: frozenset[str]
+
+
+def _led(first: _Weighed, later: _Weighed, within_s: float) -> bool:
+    """Whether one began shortly before the other one, and they do not rest on the same lines."""
+    if first.began_s is None or later.began_s is None or first.lines & later.lines:
+        return False
+    return 0 < later.began_s - first.began_s <= within_s
+
+
+def _weighed(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> _Weighed | None:
+    """None where the cause lacks something that its sentence claims."""
     every, some = rule.get("all", ()), rule.get("any", ())
-    return all(sign in found for sign in every) and (not some or any(sign in found for sign in some))
-
-
-def _cause(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> Cause:
-    needed = [found.found[name] for name in (*rule.get("all", ()), *rule.get("any", ())) if name in found.found]
-    fault_s = max(sign.at_s for sign in needed)
+    now = [found.found[name] for name in (*every, *some) if name in found.found]
+    if not now:
+        return None
+    fault_s = max(sign.at_s for sign in now)
+    needs, choice = (_weighing(names, found, fault_s, rules) for names in (every, some))
+    if len(needs) < len(every) or (some and not choice):
+        return None
     more, less = (_weighing(rule.get(role, ()), found, fault_s, rules) for role in ("supports", "against"))
     score = round(min(1.0, max(0.0, rule["score"] + rules.step * (len(more) - len(less)))), 2)
+    unit = next((sign.unit for sign in now if sign.unit), units.long_name(units.SHORT))
+    began = min((sign.began_s for sign in now if sign.began_s is not None), default=None)
+    names = [name for name in (*every, *some) if name in found.found and found.found[name].began_s is not None]
+    lines = frozenset(name.removeprefix("end_").removeprefix("log_") for name in names)
+    return _Weighed(rule, score, [*needs, *choice, *more], unit, began, lines)
+
+
+def _cause(found: _Weighed, score: float, rules: Rules) -> Cause:
     word = next(level["word"] for level in rules.sure if score >= level["least"])
-    told = dict.fromkeys(sign.text for sign in (*needed, *more))
-    unit = next((sign.unit for sign in needed if sign.unit), units.long_name(units.SHORT))
-    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"].replace("{unit}", unit), list(told))
+    told = dict.fromkeys(sign.text for sign in found.signs)
+    rule, way_out = found.rule, found.rule["way_out"].replace("{unit}", found.unit)
+    return Cause(rule["value"], score, word, rule["fact"], way_out, list(told))
 
 
 def _weighing(names: Sequence[str], found: signs.Signs, fault_s: float, rules: Rules) -> list[signs.Sign]:

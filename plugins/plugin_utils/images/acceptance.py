@@ -76,7 +76,11 @@ def quick(plan: BuildPlan, trial: Trial) -> Verdict:
 
 def judge(plan: BuildPlan, trial: Trial) -> Verdict:
     """All of it."""
-    return Verdict((*_quick(plan, trial), _sense(trial.served), _speed(trial.served, trial.base_served)))
+    sense = Check("sense", "no model was asked", "name a small model in vllm_image_model")
+    if said := trial.served:
+        fault = "" if said["verdict"] == "serving" else f"{said['verdict']}: {said['text']}"
+        sense = Check("sense", fault, "read the answers in the evidence; do not use this image")
+    return Verdict((*_quick(plan, trial), sense, _speed(trial.served, trial.base_served)))
 
 
 def _quick(plan: BuildPlan, trial: Trial) -> Iterator[Check]:
@@ -110,18 +114,16 @@ def _versions(plan: BuildPlan, trial: Trial) -> Check:
 
 def _files(plan: BuildPlan, difference: Facts) -> Check:
     touched = [*difference["changed"], *difference["removed"]]
-    figures = {"changed": len(difference["changed"]), "removed": len(difference["removed"])}
-    way_out = "build again from the recipe; add nothing to the image by hand"
-    if not difference["on_base"]:
-        return Check(
-            "files", "it is not built on the base: the base's layers are not its lowest ones", way_out, figures
-        )
     others = [path for path in touched if not any(_within(path, allowed) for allowed in plan.may_differ)]
-    if others:
-        return Check("files", f"files differ that the recipe does not name: {some(others)}", way_out, figures)
-    if difference["settings"]:
-        return Check("files", f"its settings differ from the base's: {some(difference['settings'])}", way_out, figures)
-    return Check("files", figures=figures)
+    fault = ""
+    if not difference["on_base"]:
+        fault = "it is not built on the base: the base's layers are not its lowest ones"
+    elif others:
+        fault = f"files differ that the recipe does not name: {some(others)}"
+    elif difference["settings"]:
+        fault = f"its settings differ from the base's: {some(difference['settings'])}"
+    figures = {key: len(difference[key]) for key in ("changed", "removed")}
+    return Check("files", fault, "build again from the recipe; add nothing to the image by hand", figures)
 
 
 def _within(path: str, allowed: str) -> bool:
@@ -134,18 +136,15 @@ def _within(path: str, allowed: str) -> bool:
 
 def _libraries(plan: BuildPlan, trial: Trial) -> Check:
     """Every file of the recipe is there, and the loader finds what it asks for, as in the base."""
-    way_out = "build again; what a library is linked with must be in the base"
+    own, base = trial.inside["libraries"], trial.base_inside["libraries"]
     gone = [path for path in plan.expected_files if path not in trial.difference["changed"]]
-    if gone:
-        return Check("libraries", f"the build did not bring {some(gone)}", way_out)
     missing = [
-        f"{path} asks for {name}"
-        for path, names in sorted(trial.inside["libraries"].items())
-        for name in names
-        if name not in trial.base_inside["libraries"].get(path, ())
+        f"{path} asks for {name}" for path in sorted(own) for name in own[path] if name not in base.get(path, ())
     ]
-    figures = {"files": len(trial.inside["libraries"])}
-    return Check("libraries", f"missing: {some(missing)}" if missing else "", way_out, figures)
+    fault = f"the build did not bring {some(gone)}" if gone else f"missing: {some(missing)}" if missing else ""
+    return Check(
+        "libraries", fault, "build again; what a library is linked with must be in the base", {"files": len(own)}
+    )
 
 
 def _architecture(plan: BuildPlan, trial: Trial) -> Check:
@@ -194,13 +193,6 @@ def _operators(plan: BuildPlan, trial: Trial) -> Check:
     told = [f"not in it: {some(lost)}"] if lost else []
     told += [f"not in the base: {some(more)}"] if more else []
     return Check("operators", "; ".join(told), "build from the base's own commit", figures)
-
-
-def _sense(served: Facts | None) -> Check:
-    if served is None:
-        return Check("sense", "no model was asked", "name a small model in vllm_image_model")
-    fault = "" if served["verdict"] == "serving" else f"{served['verdict']}: {served['text']}"
-    return Check("sense", fault, "read the answers in the evidence; do not use this image")
 
 
 def _speed(served: Facts | None, base: Facts | None) -> Check:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import dockerfile, judgement, recipes
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Source, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
 
 GIB = 1 << 30
@@ -24,18 +25,6 @@ NOTHING, BUILD, REFUSED = "nothing", "build", "refused"
 _OF_COMMIT = re.compile(r"\+g([0-9a-f]{7,40})(?=[.]|$)")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+~!@-]*\Z")
 _DIGITS = 12  # digits of the digest that are in a tag
-
-
-@dataclass(frozen=True)
-class Builder:
-    """The host that builds. `serving`: what runs there and has taken its share of the memory."""
-
-    memory_bytes: int
-    available_bytes: int
-    cores: int
-    free_bytes: int  # where Docker keeps its images
-    buildx: str | None
-    serving: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -50,9 +39,7 @@ class BuildPlan:
     recipe: str = ""
     inputs: str = ""
     jobs: int = 0
-    disk_bytes: int = 0
     dockerfile: str = ""
-    contexts: Mapping[str, str] = field(default_factory=dict)  # of BuildKit, besides its own: folders of the builder
     expected: Mapping[str, int] = field(default_factory=dict)  # cubins of the family by extension
     exact: bool = False  # they were counted in the release that is built
     may_differ: tuple[str, ...] = ()  # files, and folders that end in a slash
@@ -132,21 +119,21 @@ def _of_recipe(facts: Mapping[str, Any], wish: Wish, entry: Mapping[str, Any] | 
 def _of_source(source: Source | None, version: str) -> Iterator[str]:
     """The source must be that of the base, to the commit: another one has other operators."""
     if source is None:
-        yield f"vllm_image_source is empty; check vLLM's repository out on the builder, at the commit of {version}"
+        yield f"vllm_image_source is empty; put an archive of vLLM's source at {version} on the builder, and name it"
         return
-    if source.dirty:
-        yield f"{source.path} has changes that are in no commit; check it out anew"
     commit = _OF_COMMIT.search(version)
     if commit and not source.commit.startswith(commit.group(1)):
         at = source.commit[:12] or "no commit"
-        yield f"{source.path} is at {at}, and the base's vLLM is {version}; `git checkout {commit.group(1)}` there"
-    if not commit:
-        told = source.version or source.tag.removeprefix("v")
-        if told != version:
-            yield (
-                f"{source.path} is {f'vLLM {told}' if told else 'at no tag of a release'}, and the base's vLLM is "
-                f"{version}; `git checkout v{version}` there"
-            )
+        yield (
+            f"{source.name} is of {at}, and the base's vLLM is {version}; give what "
+            f"`git archive --prefix=vllm/ {commit.group(1)}` writes"
+        )
+    if not commit and source.version != version:
+        told = f"vLLM {source.version}" if source.version else "of no release"
+        yield (
+            f"{source.name} is {told}, and the base's vLLM is {version}; give what "
+            f"`git archive --prefix=vllm-{version}/ v{version}` writes"
+        )
 
 
 def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
@@ -212,20 +199,20 @@ def _kernels(
     files = _files(facts, entry)
 
     def text(jobs: int, cache: str) -> str:
-        return dockerfile.of_kernels(architectures, jobs, environment, link, tools["tools"]["value"], files, cache)
+        return dockerfile.of_kernels(
+            architectures, jobs, environment, link, tools["tools"]["value"], source.name, files, cache
+        )
 
     # The text without the number of jobs: that changes no image.
-    inputs = digest([facts["id"], source.commit, source.version, source.digest, text(0, "")])
+    inputs = digest([facts["id"], source.sha256, text(0, "")])
     jobs = _jobs(builder, wish)
     return BuildPlan(
         BUILD,
-        f"{entry['id']}: {', '.join(sorted(files))} for {architectures} from {source.path}, {jobs} at a time",
+        f"{entry['id']}: {', '.join(sorted(files))} for {architectures} from {source.name}, {jobs} at a time",
         recipe=entry["id"],
         inputs=inputs,
         jobs=jobs,
-        disk_bytes=_disk(wish),
         dockerfile=text(jobs, f"gb10-{inputs[:_DIGITS]}"),
-        contexts={"source": source.path},
         expected=dict(entry["cubins"]),
         exact=vllm_cli.release(version) == vllm_cli.release(entry["counted_in"]) and architectures == entry["value"],
         may_differ=tuple(sorted(files.values())),
@@ -245,15 +232,12 @@ def _overlay(facts: Mapping[str, Any], wish: Wish) -> BuildPlan:
     text = dockerfile.of_overlay(site, wheels, patches, facts["user"])
     sums = [*(each.sha256 for each in wheels), *(each.sha256 for each in patches)]
     named = [*(each.name for each in wheels), *(each.name for each in patches)]
-    contexts = {"wheels": "wheels"} if wheels else {}
     return BuildPlan(
         BUILD,
         f"{OVERLAY}: {', '.join(named)} over {wish.base}",
         recipe=OVERLAY,
         inputs=digest([facts["id"], sums, text]),
-        disk_bytes=_disk(wish),
         dockerfile=text,
-        contexts={**contexts, **({"patches": "patches"} if patches else {})},
         may_differ=tuple(sorted(_of_overlay(site, wish))),
         packages={each.package: each.version for each in wheels},
     )

@@ -13,10 +13,10 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Wheel
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Patch, Wheel
 
-COLLECT = "collect.py"  # in the build's context
-_OUT, _BUILD = "/gb10-out", "/gb10-build"
+_OUT, _BUILD, _SOURCE, _WHEEL = "/gb10-out", "/gb10-build", "/gb10-unpacked", "/gb10-wheel"
+_TOOLS = "/gb10-tools.txt"
 _PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install"  # Debian's Python asks for this word; it is the image's own
 
 
@@ -38,7 +38,8 @@ def of_kernels(
     jobs: int,
     environment: Mapping[str, str],
     link: tuple[str, str],
-    tools: Sequence[str],
+    tools: Mapping[str, Sequence[str]],
+    source: str,
     files: Mapping[str, str],
     cache: str,
 ) -> str:
@@ -46,13 +47,18 @@ def of_kernels(
     name, target = (shlex.quote(each) for each in link)
     link_up = f"if [ ! -e {name} ] && [ -e {target} ]; then mkdir -p $(dirname {name}); ln -s {target} {name}; fi"
     compile_ = (
-        f"cp -a --update /gb10-source/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
-        f"python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/{COLLECT} dist {_OUT} {' '.join(sorted(files))}"
+        f"python3 -m tarfile -e {shlex.quote(f'/gb10-source/{source}')} {_SOURCE}; "
+        f"cp -a --update {_SOURCE}/*/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
+        f"python3 setup.py --quiet bdist_wheel; python3 -m zipfile -e dist/*.whl {_WHEEL}; mkdir {_OUT}; "
+        # Exactly one file of each, or cp fails.
+        f"for name in {' '.join(sorted(files))}; do cp {_WHEEL}/vllm/$name.*.so {_OUT}/$name.so; done; "
+        f"chmod 755 {_OUT}/*"
     )
+    pins = [" ".join([pin, *(f"--hash=sha256:{each}" for each in sums)]) for pin, sums in tools.items()]
+    pip = f"{_PIP} --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes"
     mounts = [
         f"type=cache,id={cache},target={_BUILD},sharing=locked",
         "type=bind,from=source,target=/gb10-source",
-        "type=bind,target=/gb10-tools",
     ]
     lines = [
         "ARG BASE",
@@ -61,7 +67,7 @@ def of_kernels(
         'SHELL ["/bin/sh", "-c"]',
         *(f"ENV {key}={json.dumps(value)}" for key, value in environment.items()),
         _run(link_up),
-        _run(f"{_PIP} --quiet --no-cache-dir {shlex.join(tools)}", fetches=True),
+        _run(f"printf '%s\\n' {shlex.join(pins)} >{_TOOLS}; {pip} --requirement {_TOOLS}", fetches=True),
         # After the tools: another number of jobs fetches none of them again.
         f"ENV TORCH_CUDA_ARCH_LIST={json.dumps(architectures)} MAX_JOBS={json.dumps(str(jobs))}",
         _run(compile_, mounts, fetches=True),

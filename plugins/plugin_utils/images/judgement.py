@@ -199,6 +199,9 @@ def _code(facts: Facts, found: tuple[Kernels, ...], gap: tuple[str, ...] | None)
     if gap:
         way_out = "take an image of upstream's or NVIDIA's with this or a later version; their builds have them"
         yield Finding("no_kernels", "warn", f"{', '.join(gap)} of vLLM have no cubins that a GB10 loads", way_out)
+    for owner, name in _locked(facts, gap):
+        fact = f"{name} of {owner} has no kernels that a GB10 loads: those of its family are locked to another chip"
+        yield Finding("locked_kernels", "warn", fact, f"take an image whose {owner} was built for sm_120f or sm_121a")
     patch, version = catalog.load("image_rules")["locked_patch"], facts["versions"]["vllm"]
     for each in found:
         if each.locked.get(patch["value"]) and models.within(version, patch["versions"]):
@@ -214,6 +217,18 @@ def _code(facts: Facts, found: tuple[Kernels, ...], gap: tuple[str, ...] | None)
     if len(facts["vllm_folders"]) > 1:
         fact = f"it has vLLM more than once: {', '.join(facts['vllm_folders'])}"
         yield Finding("several", "warn", fact, "see which one its entrypoint starts")
+
+
+def _locked(facts: Facts, gap: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    """Package and extension, where no file of that name has code that a GB10 loads, and one has some of its family."""
+    passed = {each["name"] for each in facts["caches"]}  # what does not fit there is made anew
+    files: dict[tuple[str, str], list[Kernels]] = {}
+    for each in map(kernels.of, facts["extensions"]):
+        if each.owner not in passed and not (each.owner == "vllm" and each.name in (gap or ())):
+            files.setdefault((each.owner, each.name), []).append(each)
+    for key, found in files.items():
+        if any(each.locked for each in found) and all(each.state == "none" for each in found):
+            yield key
 
 
 def _left_over(facts: Facts) -> Iterator[Finding]:

@@ -10,47 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Patch, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 
 KERNELS, OVERLAY = "kernels", "overlay"
 _CUDA_OF_WHEEL = re.compile(r"[+.]cu(\d{2})\d?(?=[.-]|$)")
 EXPERIMENTAL = "experimental"
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A wheel of an overlay. `tops`: what it installs below the folder of packages; `scripts`: below bin."""
-
-    name: str
-    sha256: str
-    bytes: int
-    package: str
-    version: str
-    tops: tuple[str, ...]
-    scripts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Patch:
-    """A patch of an overlay. `files`: what it changes, below the folder of packages."""
-
-    name: str
-    sha256: str
-    files: tuple[str, ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """The source of vLLM that lies on the builder; what is not known of it is empty."""
-
-    path: str
-    commit: str = ""
-    tag: str = ""  # of that commit
-    version: str = ""  # of a released archive of the source
-    dirty: bool = False
-    digest: str = ""  # of all its files but git's own
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import SLOWED, Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 # The words of alerts that people route by, for those of findings.
@@ -22,13 +22,24 @@ def figures(**others: Any) -> dict[str, Any]:
     rules = limits.rules()
     own = {name: entry["value"] for name, entry in catalog.load("monitoring")["figures"].items()}
     lists = {
-        "slowed": gpu_checks.SLOWED,
+        "slowed": SLOWED,
+        "losses": rules.losses,
         "xids_error": [number for number, xid in rules.xids.items() if xid["severity"] == "error"],
         "xids_info": [number for number, xid in rules.xids.items() if xid["severity"] == "info"],
-        "events_error": [kind for kind, event in rules.events.items() if event["severity"] == "error"],
-        "events_warn": [kind for kind, event in rules.events.items() if event["severity"] == "warn" and kind != "xid"],
+        "events_error": _lines(rules, "error"),
+        "events_warn": _lines(rules, "warn"),
     }
     return {**rules.limits, **own, **{name: "|".join(sorted(words)) for name, words in lists.items()}, **others}
+
+
+def _lines(rules: Rules, severity: str) -> list[str]:
+    """Kinds of lines that are a fault wherever they are. What a line needs beside it, the detectors alone see."""
+    return [
+        name[len("log_") :]
+        for name, sign in rules.signs.items()
+        if name.startswith("log_") and sign["severity"] == severity and not {"needs", "needs_one"} & set(sign)
+        if name != "log_xid"
+    ]
 
 
 def render(known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 
@@ -58,7 +57,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Watch:
-    """How the GPU is read meanwhile."""
+    """Describes how the GPU is read meanwhile."""
 
     busy_percent: float
     readings: int
@@ -85,31 +84,32 @@ class BenchmarkPlan(RolePlan):
 
 def plan(view: View) -> BenchmarkPlan:
     """The plan for one host. The first host of a cluster puts the load, the others read their GPU."""
-    said = view.settings(BenchmarkSettings)
-    measured = _measured(view, said)
+    settings = view.settings(BenchmarkSettings)
+    of_host, wanted = services.expand(view), settings.benchmark_service
+    measured = next((each for each in of_host if wanted in ("", each.name)), None)  # else the first one
     if measured is None:
-        names = ", ".join(each.name for each in services.expand(view)) or "none"
+        names = ", ".join(each.name for each in of_host) or "none"
         raise PlanError(
-            f"benchmark_service is {said.benchmark_service!r}, and the services of {view.host} are: {names}"
+            f"benchmark_service is {settings.benchmark_service!r}, and the services of {view.host} are: {names}"
         )
-    model, made = measured.said, vllm_service.plan(measured)
+    model, planned = measured.said, vllm_service.plan(measured)
     limits = catalog.load("thresholds")["benchmark"]
     within_s = limits["busy_within_s"]["value"]
     return BenchmarkPlan(
-        refusals=tuple(_refusals(view, said, model)),
-        service=made.name,
-        unit=made.unit.removesuffix(".service"),
-        served_name=made.served_name,
-        members=made.members,
-        rank=made.rank,
-        loads=tuple(_load(said, model, made, at_once) for at_once in said.benchmark_concurrency),
+        refusals=tuple(_refusals(view, settings, model)),
+        service=planned.name,
+        unit=planned.unit.removesuffix(".service"),
+        served_name=planned.served_name,
+        members=planned.members,
+        rank=planned.rank,
+        loads=tuple(_load(settings, model, planned, at_once) for at_once in settings.benchmark_concurrency),
         watch=Watch(limits["busy_percent"]["value"], limits["busy_readings"]["value"] * 2, within_s),
-        wait_s=said.benchmark_timeout + within_s,
+        wait_s=settings.benchmark_timeout + within_s,
         request={
-            "prompts": said.benchmark_prompts,
-            "input_tokens": said.benchmark_input_tokens,
-            "shared_tokens": said.shared_tokens,
-            "output_tokens": said.benchmark_output_tokens,
+            "prompts": settings.benchmark_prompts,
+            "input_tokens": settings.benchmark_input_tokens,
+            "shared_tokens": settings.shared_tokens,
+            "output_tokens": settings.benchmark_output_tokens,
         },
         conditions={
             "model": model.vllm_model,
@@ -124,44 +124,42 @@ def plan(view: View) -> BenchmarkPlan:
     )
 
 
-def _measured(view: View, said: BenchmarkSettings) -> Service | None:
-    """The service that the operator names, or else the first one."""
-    wanted = said.benchmark_service
-    return next((each for each in services.expand(view) if wanted in ("", each.name)), None)
-
-
-def _load(said: BenchmarkSettings, model: VllmSettings, made: ServicePlan, at_once: int) -> Load:
+def _load(settings: BenchmarkSettings, model: VllmSettings, planned: ServicePlan, at_once: int) -> Load:
     return Load(
         model=model.vllm_model,
         served_name=model.served_name,
-        url=made.url,
-        requests=at_once * said.benchmark_prompts,
+        url=planned.url,
+        requests=at_once * settings.benchmark_prompts,
         concurrency=at_once,
-        input_tokens=said.benchmark_input_tokens,
-        shared_tokens=said.shared_tokens,
-        output_tokens=said.benchmark_output_tokens,
-        timeout_s=said.benchmark_timeout,
-        container=made.container,
+        input_tokens=settings.benchmark_input_tokens,
+        shared_tokens=settings.shared_tokens,
+        output_tokens=settings.benchmark_output_tokens,
+        timeout_s=settings.benchmark_timeout,
+        container=planned.container,
         serve_args=model.vllm_extra_args,
     )
 
 
-def _refusals(view: View, said: BenchmarkSettings, model: VllmSettings) -> Iterator[str]:
-    """What cannot be measured, each with its way out."""
+def _refusals(view: View, settings: BenchmarkSettings, model: VllmSettings) -> Iterator[str]:
+    """Yield what cannot be measured, each with its way out."""
     if "vllm" not in view.variables.get("gb10_roles", catalog.ROLES):
         yield "gb10_roles has no vllm: it serves no model; leave it out with --limit"
-    at_once, given, asked = said.benchmark_concurrency, said.benchmark_input_tokens, said.benchmark_output_tokens
+    at_once, given, asked = (
+        settings.benchmark_concurrency,
+        settings.benchmark_input_tokens,
+        settings.benchmark_output_tokens,
+    )
     if min(at_once, default=0) < 1:
         yield f"benchmark_concurrency is {list(at_once)}; name at least one number of requests, each at least 1"
-    if said.benchmark_prompts < 1:
-        yield f"benchmark_prompts is {said.benchmark_prompts}; it must be at least 1"
+    if settings.benchmark_prompts < 1:
+        yield f"benchmark_prompts is {settings.benchmark_prompts}; it must be at least 1"
     if given < 2:
         yield f"benchmark_input_tokens is {given}; it must be at least 2"
     if asked < 2:
         yield f"benchmark_output_tokens is {asked}; it must be at least 2: the speed is that between two tokens"
-    if said.benchmark_timeout < 1:
-        yield f"benchmark_timeout is {said.benchmark_timeout}; it must be at least 1"
-    yield from waits.too_long(benchmark_timeout=said.benchmark_timeout)
+    if settings.benchmark_timeout < 1:
+        yield f"benchmark_timeout is {settings.benchmark_timeout}; it must be at least 1"
+    yield from waits.too_long(benchmark_timeout=settings.benchmark_timeout)
     if 0 < model.vllm_max_model_len < given + asked:
         longest = model.vllm_max_model_len
         yield f"benchmark_input_tokens and benchmark_output_tokens are more than vllm_max_model_len, {longest}"

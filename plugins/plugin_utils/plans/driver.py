@@ -158,7 +158,7 @@ class _Move:
 
     @property
     def installs(self) -> Mapping[str, str]:
-        """What the named set brings. A part that the host does not have does not come."""
+        """Return what the named set brings. A part that the host does not have does not come."""
         return host_set.installs(self.packages, self.branch, self.named) if self.named else {}
 
     @cached_property
@@ -238,7 +238,7 @@ def _needs_consent(move: _Move) -> Iterator[str]:
 
 
 def _torn(move: _Move) -> Iterator[str]:
-    """What is installed is adopted only if it is one set: else a pin would keep what is broken."""
+    """Refuse to adopt what is installed where it is no one set: a pin would keep what is broken."""
     sets, has = ", ".join(move.sets), move.installed_userland
     built_for = None if move.named else _built_for(move)
     if built_for and not has.startswith(f"{built_for}-"):
@@ -274,7 +274,7 @@ def _built_for(move: _Move) -> str | None:
 
 
 def _opposed(move: _Move) -> Iterator[str]:
-    """What steers apt elsewhere."""
+    """Find what steers apt elsewhere."""
     pinning = "nvidia-driver-pinning-"
     others = [name for name in move.packages if name.startswith(pinning) and name != f"{pinning}{move.branch}"]
     if others:
@@ -295,7 +295,10 @@ def _opposed(move: _Move) -> Iterator[str]:
 
 
 def _decides_otherwise(row: Mapping[str, Any], move: _Move) -> bool:
-    """Whether a stanza that apt reads before ours gives a part of the set another version; a refusal does no harm."""
+    """Tell whether a stanza that apt reads before ours gives a part of the set another version.
+
+    A refusal does no harm.
+    """
     same = f"version ({re.escape(move.userland)}|{re.escape(move.kernel)}[^0-9].*)$"
     names = "|".join((*PARTS, KERNELS, "^src:"))
     return bool(row["priority"] >= 0 and re.search(names, row["package"]) and not re.match(same, row["pin"]))

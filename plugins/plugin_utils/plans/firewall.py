@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.flight_recorder import FlightRecorderSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import settings as gateway_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
@@ -56,7 +57,10 @@ class Gateway:
 
 @dataclass(frozen=True, kw_only=True)
 class FirewallPlan(RolePlan):
-    """Who may reach which TCP ports. What follows from the fabric is empty where the cluster has no plan of it."""
+    """Describes who may reach which TCP ports.
+
+    What follows from the fabric is empty where the cluster has no plan of it.
+    """
 
     open: tuple[str, ...]  # to everybody
     closed: tuple[str, ...]  # to everybody but the host itself
@@ -74,20 +78,24 @@ class FirewallPlan(RolePlan):
 
 def plan(view: View) -> FirewallPlan:
     """The plan for one host."""
-    said, served = view.settings(FirewallSettings), _served(view)
+    settings = view.settings(FirewallSettings)
+    # A host without any service keeps the ports of `vllm_model` closed all the same.
+    served = services.expand(view) or (Service(services.SHORT, view, view, (view.host,)),)
     monitoring = view.settings(MonitoringSettings)
     exporter = monitoring.monitoring_port if monitoring.exposed else None
     of_services = dict.fromkeys(port for each in served for port in _guarded(each))
-    guarded = [*of_services, *([exporter] if exporter else [])]
-    made = FirewallPlan(
-        refusals=_texts(text for each in served for text in _refusals(view, said, each.said, guarded)),
-        open=_texts(_open(view, said)),
+    recorder = view.settings(FlightRecorderSettings)
+    kept = [recorder.flight_recorder_port] if recorder.flight_recorder_enabled else []
+    guarded = [*of_services, *kept, *([exporter] if exporter else [])]
+    planned = FirewallPlan(
+        refusals=_texts(text for each in served for text in _refusals(view, settings, each.said, guarded)),
+        open=_texts(_open(view, settings)),
         closed=_texts(_closed()),
         guarded=_texts(port for port in guarded if port not in _closed()),
         own=_texts(port for each in served for port in _own(each)),
         apis=_texts(each.said.vllm_port for each in served),
         reached=_texts(each.said.vllm_port for each in served if _reached(each)),
-        clients=said.firewall_clients if any(map(_reached, served)) else (),
+        clients=settings.firewall_clients if any(map(_reached, served)) else (),
         exporter=exporter,
         watchers=monitoring.monitoring_clients if exporter else (),
         gateway=_gateway(view),
@@ -96,17 +104,12 @@ def plan(view: View) -> FirewallPlan:
     try:
         joined = view.plan(fabric.plan)
     except PlanError as error:
-        return replace(made, joint_refusals=(str(error),))
+        return replace(planned, joint_refusals=(str(error),))
     return replace(
-        made,
-        joint_refusals=_texts(text for each in served for text in _nobody_asks(each, said, joined)),
+        planned,
+        joint_refusals=_texts(text for each in served for text in _nobody_asks(each, settings, joined)),
         peers=tuple(_peers(view, joined)),
     )
-
-
-def _served(view: View) -> tuple[Service, ...]:
-    """The services of the host; one without any keeps the ports of `vllm_model` closed all the same."""
-    return services.expand(view) or (Service(services.SHORT, view, view, (view.host,)),)
 
 
 def _reached(service: Service) -> bool:
@@ -118,15 +121,15 @@ def _texts(ports: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, ports)))
 
 
-def _open(view: View, said: FirewallSettings) -> list[Ports]:
+def _open(view: View, settings: FirewallSettings) -> list[Ports]:
     """The way in is open whatever is said, so nobody can lock himself out. So is the gateway, which asks for a key."""
     gateway = _gateway(view)
-    return [*view.facts["ssh_ports"], *said.firewall_open_ports, *([gateway.port] if gateway else [])]
+    return [*view.facts["ssh_ports"], *settings.firewall_open_ports, *([gateway.port] if gateway else [])]
 
 
 def _gateway(view: View) -> Gateway | None:
-    said = view.settings(GatewaySettings)
-    return Gateway(said.gateway_port, ":" in said.gateway_address) if gateway_settings.serves(view) else None
+    settings = view.settings(GatewaySettings)
+    return Gateway(settings.gateway_port, ":" in settings.gateway_address) if gateway_settings.serves(view) else None
 
 
 def _closed() -> list[Ports]:
@@ -134,31 +137,38 @@ def _closed() -> list[Ports]:
 
 
 def _guarded(service: Service) -> list[Ports]:
-    """Where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
+    """Return where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
 
     On loopback nobody from outside reaches the API, and its port may be another program's on another address.
     """
     known, vllm = catalog.load("firewall"), service.said
     open_beyond = vllm.exposed or service.kind == services.CONTAINER  # who knows where another server listens
-    workers = vllm_settings.workers_of_ray()
-    of_ray = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
     return [
         *(entry["value"] for entry in known["guarded"]),
         known["random"]["value"],
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
-        *of_ray,
-        f"{workers[0]}-{workers[-1]}",
+        *_of_ray(),
         *([vllm.vllm_port] if open_beyond else []),
     ]
 
 
 def _own(service: Service) -> list[Ports]:
-    """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
+    """Return where a cluster meets, on a host of one.
+
+    Other guarded ports may be a user's own, as random ones on loopback.
+    """
     hosts, vllm = service.view.size, service.said
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
-    return [*ports, *(vllm_settings.ports_of_ray().values() if vllm.by_ray else ())]
+    return [*ports, *(_of_ray() if vllm.by_ray else ())]
+
+
+def _of_ray() -> list[Ports]:
+    """What every node of Ray listens on; its workers have a range."""
+    workers = vllm_settings.workers_of_ray()
+    single = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
+    return [*single, f"{workers[0]}-{workers[-1]}"]
 
 
 def _peers(view: View, joined: FabricPlan) -> Iterator[Peer]:
@@ -171,8 +181,8 @@ def _peers(view: View, joined: FabricPlan) -> Iterator[Peer]:
                 yield Peer(name, joined.mine.control.interface, host.control.address)
 
 
-def _refusals(view: View, said: FirewallSettings, vllm: VllmSettings, guarded: list[Ports]) -> Iterator[str]:
-    strange = [port for port in said.firewall_open_ports if not addresses.is_ports(port)]
+def _refusals(view: View, settings: FirewallSettings, vllm: VllmSettings, guarded: list[Ports]) -> Iterator[str]:
+    strange = [port for port in settings.firewall_open_ports if not addresses.is_ports(port)]
     if strange:
         yield (
             f"firewall_open_ports holds {', '.join(strange)}. Name TCP ports and ranges from low to high, for "
@@ -192,7 +202,7 @@ def _refusals(view: View, said: FirewallSettings, vllm: VllmSettings, guarded: l
                 f"{name} has vLLM listen on port {port}, where the whole LAN would reach it. Choose one of those that "
                 f"only the cluster reaches, {catalog.load('firewall')['random']['value']} for example, or leave it out."
             )
-    unknown = [client for client in said.firewall_clients if not addresses.is_network(client)]
+    unknown = [client for client in settings.firewall_clients if not addresses.is_network(client)]
     if unknown:
         yield (
             f"firewall_clients holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
@@ -206,11 +216,11 @@ def _named_to_vllm(vllm: VllmSettings) -> Mapping[str, Any]:
     return variables | dict(_PORT_FLAG.findall(" ".join(vllm.vllm_extra_args)))
 
 
-def _nobody_asks(service: Service, said: FirewallSettings, joined: FabricPlan) -> Iterator[str]:
+def _nobody_asks(service: Service, settings: FirewallSettings, joined: FabricPlan) -> Iterator[str]:
     """An API beyond the host, on none of its rails, that nobody may reach."""
     vllm = service.said
     on_a_rail = vllm.vllm_host in [profile.address for profile in joined.mine.profiles]
-    named = said.firewall_clients or str(vllm.vllm_port) in map(str, said.firewall_open_ports)
+    named = settings.firewall_clients or str(vllm.vllm_port) in map(str, settings.firewall_open_ports)
     if _reached(service) and not on_a_rail and not named:
         yield (
             f"vllm_host {vllm.vllm_host} offers the API beyond this host, and firewall_clients names nobody who may "

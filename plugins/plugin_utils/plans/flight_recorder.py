@@ -90,13 +90,13 @@ def _rail(whole: ClusterFabric, host: str, peer: str) -> tuple[str, str] | None:
     return next(ends, None)
 
 
-def _refusals(view: View, said: FlightRecorderSettings) -> list[str]:
+def _refusals(view: View, settings: FlightRecorderSettings) -> list[str]:
     found = []
     if view.size == 1:
         found.append(
             f"flight_recorder_enabled: {view.host} is in no cluster, so no host keeps what it sends; leave it false."
         )
-    if len(said.flight_recorder_key) < SHORTEST_KEY:
+    if len(settings.flight_recorder_key) < SHORTEST_KEY:
         found.append(
             f"flight_recorder_key has fewer than {SHORTEST_KEY} characters; make one with `openssl rand -hex 32`,"
             " put it into a vault, and give it to all hosts of the cluster."

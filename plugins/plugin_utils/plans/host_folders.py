@@ -66,15 +66,15 @@ def is_path(path: str) -> bool:
 
 
 def belongs_to_host(path: str) -> bool:
-    """Whether a path that `is_path` is the system's, hidden in a home, or of the roles."""
+    """Tell whether a path that `is_path` is the system's, hidden in a home, or of the roles."""
     return bool(_OF_THE_HOST.match(path))
 
 
 def may_be_mounted(path: str) -> bool:
-    """Whether a container may have it as an operator says it. Models may lie in a whole disk; that holds more."""
+    """Tell whether a container may have it as an operator says it. Models may lie in a whole disk; that holds more."""
     return is_path(path) and not belongs_to_host(path) and not _OF_MANY.match(path)
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether one folder is in the other, or the same."""
+    """Tell whether one folder is in the other, or the same."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

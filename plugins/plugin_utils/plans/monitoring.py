@@ -81,7 +81,7 @@ SERVERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringPlan(RolePlan):
-    """What the collector gets, and the stack. What is long is a property, for a plan is shown."""
+    """Describes what the collector gets, and the stack. What is long is a property, for a plan is shown."""
 
     enabled: bool
     listen: str
@@ -92,7 +92,7 @@ class MonitoringPlan(RolePlan):
 
     @property
     def settings(self) -> str:
-        """What the collector goes by."""
+        """Return what the collector goes by."""
         content, rules = catalog.load("monitoring"), limits.rules()
         known = {
             "recent_days": rules.limits["recent_days"],
@@ -121,26 +121,26 @@ class MonitoringPlan(RolePlan):
 
 def plan(view: View) -> MonitoringPlan:
     """The plan for one host; one that is not watched is not judged."""
-    said = view.settings(MonitoringSettings)
-    enabled, server = said.monitoring_enabled, said.monitoring_enabled and said.monitoring_server
+    settings = view.settings(MonitoringSettings)
+    enabled, server = settings.monitoring_enabled, settings.monitoring_enabled and settings.monitoring_server
     figures = catalog.load("monitoring")["figures"]
-    listen = f"{addresses.in_url(said.monitoring_address)}:{said.monitoring_port}"
+    listen = f"{addresses.in_url(settings.monitoring_address)}:{settings.monitoring_port}"
     return MonitoringPlan(
-        refusals=(*_refusals(said), *(_unheard(view, said) if server else ())) if enabled else (),
+        refusals=(*_refusals(settings), *(_unheard(view, settings) if server else ())) if enabled else (),
         enabled=enabled,
         listen=listen,
         parts=(Part("now", figures["interval_s"]["value"]), Part("history", figures["history_s"]["value"])),
         servers=SERVERS if server else (),
-        targets=(Target(view.host, listen), *_targets(said)) if server else (),
-        grafana=server and said.monitoring_grafana,
+        targets=(Target(view.host, listen), *_targets(settings)) if server else (),
+        grafana=server and settings.monitoring_grafana,
     )
 
 
-def _targets(said: MonitoringSettings) -> Iterator[Target]:
-    for host, address in said.monitoring_targets.items():
+def _targets(settings: MonitoringSettings) -> Iterator[Target]:
+    for host, address in settings.monitoring_targets.items():
         found = _target(address)
         if found:
-            yield Target(str(host), str(address) if found[2] else f"{address}:{said.monitoring_port}")
+            yield Target(str(host), str(address) if found[2] else f"{address}:{settings.monitoring_port}")
 
 
 def _target(address: Any) -> re.Match[str] | None:
@@ -149,9 +149,9 @@ def _target(address: Any) -> re.Match[str] | None:
     return found if found and addresses.is_host(found[1]) and (not found[2] or addresses.is_ports(found[2])) else None
 
 
-def _unheard(view: View, said: MonitoringSettings) -> Iterator[str]:
+def _unheard(view: View, settings: MonitoringSettings) -> Iterator[str]:
     """Hosts of this inventory that answer nobody but themselves; another port may be another exporter's."""
-    for target in _targets(said):
+    for target in _targets(settings):
         address, _, port = target.address.rpartition(":")
         if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
             continue
@@ -164,20 +164,20 @@ def _unheard(view: View, said: MonitoringSettings) -> Iterator[str]:
             )
 
 
-def _refusals(said: MonitoringSettings) -> Iterator[str]:
-    if not addresses.is_address(said.monitoring_address):
+def _refusals(settings: MonitoringSettings) -> Iterator[str]:
+    if not addresses.is_address(settings.monitoring_address):
         yield (
-            f"monitoring_address '{said.monitoring_address}' is no IP address. Name one of this host, for example "
+            f"monitoring_address '{settings.monitoring_address}' is no IP address. Name one of this host, for example "
             "192.0.2.11, or keep 127.0.0.1."
         )
-    elif said.exposed and not said.monitoring_clients:
+    elif settings.exposed and not settings.monitoring_clients:
         yield (
-            f"monitoring_address {said.monitoring_address} is beyond loopback, and monitoring_clients names nobody who "
-            "may ask there. Name the host of Prometheus, for example monitoring_clients: [192.0.2.7]."
+            f"monitoring_address {settings.monitoring_address} is beyond loopback, and monitoring_clients names nobody "
+            "who may ask there. Name the host of Prometheus, for example monitoring_clients: [192.0.2.7]."
         )
-    if not addresses.is_ports(said.monitoring_port):
-        yield f"monitoring_port is '{said.monitoring_port}'. Name a TCP port, from 1 to 65535."
-    unknown = [client for client in said.monitoring_clients if not addresses.is_network(client)]
+    if not addresses.is_ports(settings.monitoring_port):
+        yield f"monitoring_port is '{settings.monitoring_port}'. Name a TCP port, from 1 to 65535."
+    unknown = [client for client in settings.monitoring_clients if not addresses.is_network(client)]
     if unknown:
         yield (
             f"monitoring_clients holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
@@ -185,13 +185,13 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
         )
     strange = [
         f"{host}: {address}"
-        for host, address in said.monitoring_targets.items()
+        for host, address in settings.monitoring_targets.items()
         if not (_HOST.match(str(host)) and _target(address))
     ]
     if strange:
         bare = [
             str(address)
-            for address in said.monitoring_targets.values()
+            for address in settings.monitoring_targets.values()
             if ":" in str(address) and addresses.is_address(str(address))
         ]
         yield (
@@ -199,14 +199,14 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
             "{spark-b: 192.0.2.12}." + (f" Write IPv6 in brackets: '[{bare[0]}]'." if bare else "")
         )
     for name, asked in (
-        ("monitoring_targets", said.monitoring_targets),
-        ("monitoring_alerting", said.monitoring_alerting),
-        ("monitoring_grafana", said.monitoring_grafana),
+        ("monitoring_targets", settings.monitoring_targets),
+        ("monitoring_alerting", settings.monitoring_alerting),
+        ("monitoring_grafana", settings.monitoring_grafana),
     ):
-        if asked and not said.monitoring_server:
+        if asked and not settings.monitoring_server:
             yield f"{name} is for the host of Prometheus. Set monitoring_server to true there, or leave {name} out."
 
 
 def _file(name: str) -> str:
-    """Written by scripts/monitoring_files.py, and for a Prometheus of the user's own as well."""
+    """Written by scripts/pages/monitoring.py, and for a Prometheus of the user's own as well."""
     return (catalog.collection_root() / "roles/monitoring/files" / name).read_text(encoding="utf-8")

@@ -28,5 +28,5 @@ class MonitoringSettings(RoleSettings, role="monitoring"):
 
     @property
     def exposed(self) -> bool:
-        """Whether others than the host itself could reach node_exporter."""
+        """Tell whether others than the host itself could reach node_exporter."""
         return self.monitoring_enabled and not addresses.is_loopback(self.monitoring_address)

@@ -39,10 +39,10 @@ class RebootPlan(RolePlan):
 
 def plan(view: View) -> RebootPlan:
     """The plan for one host."""
-    said, known = view.settings(RebootSettings), catalog.load("reboot")
+    settings, known = view.settings(RebootSettings), catalog.load("reboot")
     return RebootPlan(
         refusals=tuple(_refusals(view.facts["apt"])),
-        wait_s=known["wait_s"]["value"] if said.reboot_wait is None else said.reboot_wait,
+        wait_s=known["wait_s"]["value"] if settings.reboot_wait is None else settings.reboot_wait,
         settle_s=known["settle_s"]["value"],
         tries=known["settle_s"]["value"] // PAUSE_S,
         pause_s=PAUSE_S,

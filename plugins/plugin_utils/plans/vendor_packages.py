@@ -55,7 +55,7 @@ class VendorPackages:
             raise SettingsError(f"{self.role}_version: {error}") from error
 
     def source(self, view: View, choice: str) -> Source:
-        """Whether the role brings a source; `choice` is auto, host (never) or the vendor (always)."""
+        """Tell whether the role brings a source; `choice` is auto, host (never) or the vendor (always)."""
         offered_by: Sequence[str] = catalog.load("software")[f"{self.role}_repository"]["offered_by"]
         sources = view.facts["apt_sources"]
         others: list[Mapping[str, Any]] = [entry for entry in sources["entries"] if entry["file"] != self.file]

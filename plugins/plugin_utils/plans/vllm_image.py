@@ -36,7 +36,7 @@ class VllmImageSettings(RoleSettings, role="vllm_image"):
 
     vllm_image_base: str
     vllm_image_recipe: str
-    vllm_image_source: str
+    vllm_image_source: Mapping[str, Any]
     vllm_image_architectures: str
     vllm_image_wheels: tuple[Mapping[str, Any], ...]
     vllm_image_patches: tuple[Mapping[str, Any], ...]
@@ -59,88 +59,84 @@ class VllmImagePlan(RolePlan):
     name: str
     look: Mapping[str, Any]
     trial: Mapping[str, Any]
-    architectures: str
     platform: str
-    jobs: int
-    force: bool
-    experimental: bool
+    wish: Mapping[str, Any]
 
 
 def plan(view: View) -> VllmImagePlan:
     """The plan for one host."""
-    said = view.settings(VllmImageSettings)
+    settings = view.settings(VllmImageSettings)
     figures = recipes.load()["acceptance"]
-    kernels = said.vllm_image_recipe == recipes.KERNELS
     return VllmImagePlan(
-        refusals=tuple(_refusals(said)),
-        name=said.vllm_image_name,
+        refusals=tuple(_refusals(settings)),
+        name=settings.vllm_image_name,
         look={
-            "base": said.vllm_image_base,
-            "recipe": said.vllm_image_recipe,
-            "source": said.vllm_image_source if kernels else "",
-            "wheels": said.vllm_image_wheels,
-            "patches": said.vllm_image_patches,
+            "base": settings.vllm_image_base,
+            "source": _source(settings) if settings.vllm_image_recipe == recipes.KERNELS else [],
+            "wheels": settings.vllm_image_wheels,
+            "patches": settings.vllm_image_patches,
         },
         trial={
-            "model": said.vllm_image_model,
-            "port": said.vllm_image_port,
-            "options": said.vllm_image_docker_options,
-            "arguments": said.vllm_image_serve_args,
-            "ready_s": said.vllm_image_ready_timeout,
+            "model": settings.vllm_image_model,
+            "port": settings.vllm_image_port,
+            "options": settings.vllm_image_docker_options,
+            "arguments": settings.vllm_image_serve_args,
+            "ready_s": settings.vllm_image_ready_timeout,
             "rounds": figures["rounds"]["value"],
             "tokens": figures["tokens"]["value"],
         },
-        architectures=said.vllm_image_architectures,
         platform=catalog.load("image_rules")["platform"]["value"],
-        jobs=said.vllm_image_jobs,
-        force=said.vllm_image_force,
-        experimental=said.vllm_image_experimental,
+        wish={
+            "recipe": settings.vllm_image_recipe,
+            "base": settings.vllm_image_base,
+            "architectures": settings.vllm_image_architectures,
+            "jobs": settings.vllm_image_jobs,
+            "force": settings.vllm_image_force,
+            "experimental": settings.vllm_image_experimental,
+        },
     )
 
 
-def _refusals(said: VllmImageSettings) -> Iterator[str]:
-    if not said.vllm_image_base:
+def _refusals(settings: VllmImageSettings) -> Iterator[str]:
+    if not settings.vllm_image_base:
         yield (
             "vllm_image_base is empty; name the image to start from, one that `docker image ls` shows on the builder"
         )
-    elif not _IMAGE.match(said.vllm_image_base):
-        yield f"vllm_image_base is {said.vllm_image_base!a}, which names no image; write name:tag or name@sha256:..."
-    if not _is_folder(said.vllm_image_model):
+    elif not _IMAGE.match(settings.vllm_image_base):
+        base = settings.vllm_image_base
+        yield f"vllm_image_base is {base!a}, which names no image; write name:tag or name@sha256:..."
+    if not _is_folder(settings.vllm_image_model):
         yield (
-            f"vllm_image_model is {said.vllm_image_model!a}; name a folder on the builder, without `:` and `,` and "
+            f"vllm_image_model is {settings.vllm_image_model!a}; name a folder on the builder, without `:` and `,` and "
             "none of the system or of a role, with a small model that can chat: no image serves that was not asked"
         )
-    if any(_ENVIRONMENT.match(word) for word in said.vllm_image_docker_options):
+    if any(_ENVIRONMENT.match(word) for word in settings.vllm_image_docker_options):
         yield (
             "vllm_image_docker_options sets the environment; everybody on the builder would read it in the list of "
             "processes. The small model is on the builder and needs no token: leave it out"
         )
-    elif refused := docker_words.refused(said.vllm_image_docker_options):
+    elif refused := docker_words.refused(settings.vllm_image_docker_options):
         yield (
             f"vllm_image_docker_options holds {', '.join(refused)}, which gives the host to an image that nobody has "
             f"proven yet, or is nothing that a trial needs. Leave it out; it may hold {', '.join(docker_words.ALLOWED)}"
             ", with folders and devices that are not the host's own"
         )
-    if said.vllm_image_source and not _is_folder(said.vllm_image_source):
+    if not _ARCHITECTURES.match(settings.vllm_image_architectures):
         yield (
-            f"vllm_image_source is {said.vllm_image_source!a}; name the folder on the builder by its absolute path, "
-            "without `:`, `,` and `..`, and none of the system or of a role"
-        )
-    if not _ARCHITECTURES.match(said.vllm_image_architectures):
-        yield (
-            f"vllm_image_architectures is {said.vllm_image_architectures!a}; write it as PyTorch takes it, such as "
+            f"vllm_image_architectures is {settings.vllm_image_architectures!a}; write it as PyTorch takes it, such as "
             "12.0 or 12.0;12.1a+PTX, or leave it out"
         )
-    if not _NAME.match(said.vllm_image_name):
-        yield f"vllm_image_name is '{said.vllm_image_name}'; give a name in small letters, without tag and digest"
-    if not 0 < said.vllm_image_port < 65536:
-        yield f"vllm_image_port is {said.vllm_image_port}; a port is 1 to 65535"
-    if said.vllm_image_ready_timeout < 1:
-        yield f"vllm_image_ready_timeout is {said.vllm_image_ready_timeout}; say 1 or more seconds"
-    yield from waits.too_long(vllm_image_ready_timeout=said.vllm_image_ready_timeout)
-    if said.vllm_image_jobs < 0:
-        yield f"vllm_image_jobs is {said.vllm_image_jobs}; 0 takes what the memory allows"
-    for variable, entries in (("wheels", said.vllm_image_wheels), ("patches", said.vllm_image_patches)):
+    if not _NAME.match(settings.vllm_image_name):
+        yield f"vllm_image_name is '{settings.vllm_image_name}'; give a name in small letters, without tag and digest"
+    if not 0 < settings.vllm_image_port < 65536:
+        yield f"vllm_image_port is {settings.vllm_image_port}; a port is 1 to 65535"
+    if settings.vllm_image_ready_timeout < 1:
+        yield f"vllm_image_ready_timeout is {settings.vllm_image_ready_timeout}; say 1 or more seconds"
+    yield from waits.too_long(vllm_image_ready_timeout=settings.vllm_image_ready_timeout)
+    if settings.vllm_image_jobs < 0:
+        yield f"vllm_image_jobs is {settings.vllm_image_jobs}; 0 takes what the memory allows"
+    files = {"source": _source(settings), "wheels": settings.vllm_image_wheels, "patches": settings.vllm_image_patches}
+    for variable, entries in files.items():
         for each in entries:
             path, digest = str(each.get("path", "")), str(each.get("sha256", ""))
             if not path.startswith("/") or not _FILE.match(path.rpartition("/")[2]) or not _SHA256.match(digest):
@@ -151,6 +147,10 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
         names = [str(each.get("path", "")).rpartition("/")[2] for each in entries]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"vllm_image_{variable} names two files {name}; the build has them in one folder: rename one of them"
+
+
+def _source(said: VllmImageSettings) -> list[Mapping[str, Any]]:
+    return [said.vllm_image_source] if said.vllm_image_source else []
 
 
 def _is_folder(path: str) -> bool:

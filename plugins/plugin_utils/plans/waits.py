@@ -16,7 +16,7 @@ def longest() -> int:
 
 
 def too_long(**seconds: int) -> Iterator[str]:
-    """What is wrong with variables that say how many seconds to wait, by their names."""
+    """Yield what is wrong with variables that say how many seconds to wait, by their names."""
     for name, value in seconds.items():
         if value > longest():
             yield f"{name} is {value}. Say at most {longest()} seconds, which is {longest() // 3600} hours."

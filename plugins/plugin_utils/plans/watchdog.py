@@ -54,6 +54,8 @@ def plan(view: View) -> WatchdogPlan:
             "power_w": limits["hang_power_w"]["value"],
             "gap_s": figures["gap_s"]["value"],
             "breaker_s": figures["breaker_s"]["value"],
+            "busy_percent": catalog.load("thresholds")["benchmark"]["busy_percent"]["value"],
+            "held_clock_mhz": limits["held_clock_mhz"]["value"],
         },
     )
 

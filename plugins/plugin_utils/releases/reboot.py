@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log as kernel_lines
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 Fault = dict[str, str]  # id, fact, way_out
 
@@ -63,8 +64,7 @@ def _rails(after: Mapping[str, Any], before: Mapping[str, Any], kernel_log: str)
     gone = [rail["netdev"] for rail in before["rails"] if rail["netdev"] not in now]
     down = [rail["netdev"] for rail in before["rails"] if rail["carrier"] and rail["netdev"] in now]
     down = [netdev for netdev in down if not now[netdev]["carrier"]]
-    latched = known["faults"]["slot_power"]["kernel_says"] in kernel_log
-    if gone and latched:
+    if gone and _latched(kernel_log):
         fact = f"{', '.join(gone)} left the PCIe bus, and the kernel says why: {kernel_log.strip().splitlines()[0]}"
         yield _fault("slot_power", fact, " ".join(known["cold_power_pull"].split()))
     elif gone:
@@ -73,6 +73,12 @@ def _rails(after: Mapping[str, Any], before: Mapping[str, Any], kernel_log: str)
     if down:
         way_out = "check that the other end of the cable is powered on and booted; ip link show says the rest"
         yield _fault("rails_down", f"no carrier any more on {', '.join(down)}", way_out)
+
+
+def _latched(kernel_log: str) -> bool:
+    """Whether the kernel says all that the sign needs beside rails that are gone; its own line comes at sound boots."""
+    said = {f"log_{kind}" for kind in kernel_lines.kinds_of(kernel_log)}
+    return "log_slot_power" in said and {*limits.rules().signs["log_slot_power"]["needs"]} <= {*said, "rail_gone"}
 
 
 def _fault(id_: str, fact: str, way_out: str) -> Fault:

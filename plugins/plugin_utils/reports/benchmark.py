@@ -63,11 +63,9 @@ class Gpu:
     def text(self) -> str:
         if not self.busy:
             return "no reading under load"
-        said = [f"{value:g} {unit}" for value, unit in self._figures() if value is not None]
+        figures = ((self.clock_mhz, "MHz"), (self.power_w, "W"), (self.temperature_c, "C"))
+        said = [f"{value:g} {unit}" for value, unit in figures if value is not None]
         return f"{', '.join(said) or 'no figures'}, {', '.join(self.reasons) or 'no reason given'}"
-
-    def _figures(self) -> Sequence[tuple[float | None, str]]:
-        return ((self.clock_mhz, "MHz"), (self.power_w, "W"), (self.temperature_c, "C"))
 
 
 # -- the document ------------------------------------------------------------------------------------------------------
@@ -209,27 +207,31 @@ def without_secrets(args: Sequence[str]) -> list[str]:
 
 
 def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expected | None, str]:
-    """What was measured under the same conditions; else why nothing is expected, with what is known of others."""
+    """Return what was measured under the same conditions.
+
+    Else why nothing is expected, with what is known of others.
+    """
     here = f"{conditions['quantization'] or 'an unknown format'}, hosts: {conditions['hosts']}, at once: {concurrency}"
     model = models.find(conditions["model"])
     if model is None:
         return None, f"{conditions['model']} is not in catalog/models.yml"
     for item in model.expected:
-        same = (item.quantization, item.hosts, item.requests) == (
+        same = (item.quantization, item.hosts, item.requests, item.version) == (
             *(conditions["quantization"], conditions["hosts"]),
-            concurrency,
+            *(concurrency, conditions.get("version") or None),  # what another version does is no pass mark
         )
         if same and not item.at_most:
             return item, ""
     known = "; ".join(
-        f"{item.text} with {item.quantization or 'a format that is not said'}, hosts: {item.hosts}"
+        f"{item.text} with {item.quantization or 'a format that is not said'}, hosts: {item.hosts}, "
+        f"vLLM {item.version or 'of a version that is not said'}"
         for item in model.expected
     )
     return None, f"no expectation for these conditions ({here}); known is {known or 'nothing'}"
 
 
 def gpu(readings: Sequence[Mapping[str, Any] | None], limits: Limits) -> Gpu:
-    """What a GPU was like under load: readings below the utilization that counts say nothing."""
+    """Return what a GPU was like under load: readings below the utilization that counts say nothing."""
     busy = [one for one in readings if one and (one["utilization_percent"] or 0) >= limits["busy_percent"]]
     bits = 0
     for one in busy:
@@ -323,7 +325,7 @@ def table(document: Mapping[str, Any]) -> list[str]:
 
 
 def findings(document: Mapping[str, Any]) -> list[str]:
-    """What is not as expected, and its way out; once for all steps that say the same."""
+    """Return what is not as expected, and its way out; once for all steps that say the same."""
     found: dict[tuple[str, ...], list[str]] = {}
     for cluster in document["clusters"]:
         for step in cluster["steps"]:

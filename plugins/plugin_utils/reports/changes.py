@@ -20,7 +20,7 @@ def lines(host: str, changes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def of_fleet(changes: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """What was changed, and on which hosts: the same on many is one row, `{hosts, role, resource, what}`."""
+    """Return what was changed, and on which hosts: the same on many is one row, `{hosts, role, resource, what}`."""
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for host, own in changes.items():
         for place, what in _by_resource(own).items():
@@ -65,6 +65,6 @@ def diff(host: str, answer: Mapping[str, Any], *, whole: bool, more: Sequence[st
 
 
 def left_behind(changes: Iterable[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[str]:
-    """What the packages that were removed leave on the host; `known`, by package, is the catalog's."""
+    """Return what the packages that were removed leave on the host; `known`, by package, is the catalog's."""
     gone = [change["resource"].partition(":")[2] for change in changes if change.get("action") == "remove"]
     return [text for package, texts in known.items() if package in gone for text in texts]

@@ -44,7 +44,7 @@ def judge(
     cluster: str,
     consented: Callable[[str], bool] = lambda _name: False,
 ) -> Record:
-    """What is known of a host after its reply; `answer` is the engine's, None where there was none in it.
+    """Return what is known of a host after its reply; `answer` is the engine's, None where there was none in it.
 
     `cluster` is what a --limit names to have this host with all that it works with; `consented`: whether the inventory
     of the host gives a consent.
@@ -164,7 +164,7 @@ def _whole_clusters(
 
 
 def table(document: Mapping[str, Any]) -> str:
-    """What differs and who is silent, one line each, and what to do next."""
+    """Return what differs and who is silent, one line each, and what to do next."""
     lines = _lines([row for host in document["hosts"] for row in _rows(host, document["hosts"][host])])
     if len(lines) > TABLE_LINES:
         lines[TABLE_LINES:] = [f"... and {len(lines) - TABLE_LINES} lines more, in {DOCUMENT}"]
@@ -177,7 +177,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def result(host: str, record: Mapping[str, Any]) -> Record:
-    """What Ansible is told of one host: ok, failed or unreachable, and why."""
+    """Return what Ansible is told of one host: ok, failed or unreachable, and why."""
     away = record["silence"] is not None and record["silence"]["reason"] in NOT_REACHED
     said: Record = {
         "changed": False,
@@ -237,7 +237,7 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def stats(document: Mapping[str, Any]) -> Record:
-    """What a task returns for AWX to keep as artifacts of the job, as the module set_stats would."""
+    """Return what a task returns for AWX to keep as artifacts of the job, as the module set_stats would."""
     found = {key: document[key] for key in ("created", "clean", "drifted", "silent", "converge")}
     return {"data": {"gb10_drift": found}, "per_host": False, "aggregate": False}
 

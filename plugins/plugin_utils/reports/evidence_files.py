@@ -33,7 +33,7 @@ def reason_lines(reason: Mapping[str, Any]) -> list[str]:
 
 
 def stats(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task returns for AWX to keep as artifacts of the job, as the module set_stats would."""
+    """Return what a task returns for AWX to keep as artifacts of the job, as the module set_stats would."""
     found = {key: document[key] for key in ("created", "verdict", "reasons")}
     return {"data": {"gb10_evidence": {**found, "hosts": [*document["hosts"]]}}, "per_host": False, "aggregate": False}
 

@@ -48,7 +48,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def page_model(document: Mapping[str, Any]) -> Record:
-    """What the template shows, in words and numbers ready to print."""
+    """Return what the template shows, in words and numbers ready to print."""
     hosts, clusters = document["hosts"], document["clusters"]
     findings = [finding for proof in hosts.values() for finding in proof["findings"]]
     pairings = [pairing for cluster in clusters for pairing in cluster["pairings"]]
@@ -91,18 +91,15 @@ def warnings_of(document: Mapping[str, Any]) -> list[Record]:
     hosts = document["hosts"]
     pairings = [pairing for cluster in document["clusters"] for pairing in cluster["pairings"]]
     groups: dict[tuple[str, str, str], Record] = {}
+    findings = [finding for proof in hosts.values() for finding in proof["findings"]]
     for warning in (
-        *(each for proof in hosts.values() for each in proof["findings"] if _warns(each)),
+        *(each for each in findings if each["severity"] == "warn" and not each["accepted"]),
         *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
         *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
     ):
         group = groups.setdefault((warning["id"], warning["fact"], warning["way_out"]), {**warning, "hosts": []})
         group["hosts"].append(warning["host"])
     return [{**group, "host": ", ".join(dict.fromkeys(group["hosts"]))} for group in groups.values()]
-
-
-def _warns(finding: Mapping[str, Any]) -> bool:
-    return finding["severity"] == "warn" and not finding["accepted"]
 
 
 def virtual(document: Mapping[str, Any]) -> list[str]:
@@ -137,7 +134,9 @@ def _headline(document: Mapping[str, Any]) -> str:
 
 def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Record:
     links = [_link_model(link, cluster) for link in cluster["links"]]
-    places = [(host, _place(hosts[host])) for host in cluster["hosts"]]
+    # What stands under a host's name in the picture.
+    places = [(host, (hosts[host]["facts"].get("ssh") or {}).get("local_address") or "") for host in cluster["hosts"]]
+    measured = [f"{title_of(pairing)}: {pairing['verdict']}, {pairing['text']}" for pairing in cluster["pairings"]]
     topologies = {"none": "no fabric", "pair": "pair", "ring": "ring", "switch": "switched"}
     return {
         "name": cluster["name"],
@@ -147,7 +146,7 @@ def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Reco
         "count": len(cluster["hosts"]),
         "matrix": _matrix(cluster),
         "picture": draw(cluster["topology"], places, links, _host_tones(cluster, hosts)),
-        "alt": _picture_in_words(cluster),
+        "alt": "; ".join(measured) or f"{', '.join(cluster['hosts'])} without a fabric",
         "services": [_serving_model(each) for each in services_of(cluster)],
     }
 
@@ -178,18 +177,13 @@ def _cell(pairings: Sequence[Mapping[str, Any]], same: bool) -> Record:
     }
 
 
-def _place(proof: Mapping[str, Any]) -> str:
-    """What stands under a host's name in the picture."""
-    return (proof["facts"].get("ssh") or {}).get("local_address") or ""
-
-
 def _host_tones(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, str]:
     pairings = cluster["pairings"]
     return {name: "bad" if _is_blamed(name, hosts[name], pairings) else "ok" for name in cluster["hosts"]}
 
 
 def _is_blamed(host: str, proof: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether most of what involves this host went wrong, so that one bad host does not paint its neighbours red."""
+    """Tell whether most of what involves this host went wrong: one bad host must not paint its neighbours red."""
     own = [pairing["severity"] == "error" for pairing in pairings if host in _names(pairing)]
     blocked = any(finding["severity"] == "error" and not finding["accepted"] for finding in proof["findings"])
     return blocked or (bool(own) and sum(own) * 2 > len(own))
@@ -212,7 +206,7 @@ def _link_model(link: Mapping[str, Any], cluster: Mapping[str, Any]) -> Record:
 
 
 def _broken(fault: Mapping[str, Any] | None, pairings: Sequence[Mapping[str, Any]]) -> Record:
-    """How a cable is drawn that leads elsewhere; nothing where its bandwidth came through all the same."""
+    """Return how a cable is drawn that leads elsewhere; nothing where its bandwidth came through all the same."""
     if fault is None or any(pairing["figures"]["gbps"] is not None for pairing in pairings):
         return {}
     found = ", ".join(f"{end['host']} {end['port']}" for end in fault["found"])
@@ -239,18 +233,13 @@ def _middle(pairings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _label(pairings: Sequence[Mapping[str, Any]]) -> Record:
-    """What to write on a cable: each rail's Gb/s of the one pairing, or the middle one of several."""
+    """Return what to write on a cable: each rail's Gb/s of the one pairing, or the middle one of several."""
     if not pairings:
         return {"label": ["not measured"], "tone": "warn"}
     middle = _middle(pairings)
     rails = [rail["gbps"] for rail in middle["figures"]["rails"] if rail["gbps"] is not None]
     figure = " + ".join(_number(gbps) for gbps in rails) + " Gb/s" if rails else "no figure"
     return {"label": [figure, middle["verdict"].replace("_", " ")], "tone": _TONES[middle["severity"]]}
-
-
-def _picture_in_words(cluster: Mapping[str, Any]) -> str:
-    measured = [f"{title_of(pairing)}: {pairing['verdict']}, {pairing['text']}" for pairing in cluster["pairings"]]
-    return "; ".join(measured) or f"{', '.join(cluster['hosts'])} without a fabric"
 
 
 def _number(value: float | None) -> str:
@@ -267,7 +256,9 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         return {**card, "product": "could not be read", "rows": {}}
     product, gpu, driver, docker = facts["product"], facts["gpu"], facts["driver"], facts["docker"]
     release = product["dgx_release"] or {}
-    memory, temperature = facts["memory_bytes"], gpu["temperature_c"]
+    memory, free, temperature = facts["memory_bytes"], facts.get("memory_available_bytes"), gpu["temperature_c"]
+    free_memory = "" if free is None else f", {free / GIB:.1f} free"
+    ssh = facts["ssh"]["interface"], facts["ssh"]["local_address"]
     rows = {
         "System": facts["os"]["pretty"],
         "DGX OS": release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION"),
@@ -276,11 +267,11 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         "Driver": driver["module_loaded"] or driver["userland"],
         "GPU": gpu["name"],
         "GPU temperature": None if temperature is None else f"{temperature:.0f} °C",
-        "Memory": None if memory is None else f"{memory / GIB:.1f} GiB{_of(facts.get('memory_available_bytes'))}",
+        "Memory": None if memory is None else f"{memory / GIB:.1f} GiB{free_memory}",
         **{f"Free on {disk['mount']}": free_disk(disk) for disk in facts["disks"]},
         "Docker": docker["version"],
         "Held packages": len(facts["holds"]) or None,
-        "Management": _management(facts),
+        "Management": " ".join(filter(None, ssh)) or None,
     }
     vendor, model = product["dmi_vendor"] or "", (product["dmi_name"] or "unknown").replace("_", " ")
     return {
@@ -290,17 +281,8 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
     }
 
 
-def _of(available: int | None) -> str:
-    return "" if available is None else f", {available / GIB:.1f} free"
-
-
 def free_disk(disk: Mapping[str, Any]) -> str:
     return f"{disk['free_bytes'] / GIB:.0f} of {disk['size_bytes'] / GIB:.0f} GiB"
-
-
-def _management(facts: Mapping[str, Any]) -> str | None:
-    """Interface and address of the SSH session."""
-    return " ".join(filter(None, (facts["ssh"]["interface"], facts["ssh"]["local_address"]))) or None
 
 
 def _rail_model(
@@ -370,7 +352,7 @@ def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
 
 
 def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
-    """What show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
+    """Return what show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
     return [
         {
             "host": host,
@@ -409,7 +391,7 @@ def start_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def api_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where the API answers: to clients, and on the host that has it."""
+    """Yield where the API answers: to clients, and on the host that has it."""
     api = serving.get("api")
     if api and api["gateway"]:
         yield "API", f"{api['gateway']}/v1"

@@ -111,7 +111,7 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
 
 
 def services_of(part: Mapping[str, Any]) -> list[Record]:
-    """What the services of a host or cluster answered; `serving` is the first, and alone in older evidence."""
+    """Return what the services of a host or cluster answered; `serving` is the first, and alone in older evidence."""
     return [*(part.get("services") or ([part["serving"]] if part["serving"] else []))]
 
 
@@ -122,7 +122,10 @@ def title_of_service(served: Mapping[str, Any]) -> str:
 
 
 def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
-    """What to judge by. Evidence must not be lost for a wrong number of the operator's: it is said, and ours count."""
+    """Return what to judge by.
+
+    Evidence must not be lost for a wrong number of the operator's: it is said, and ours count.
+    """
     try:
         return verdicts.thresholds_from(thresholds, own), None
     except verdicts.ThresholdError as error:
@@ -142,13 +145,13 @@ def _links(members: Mapping[str, Record]) -> list[Record]:
 
 
 def _cabling(members: Mapping[str, Record]) -> list[Record]:
-    """Where each port of the plan leads; of a host that did not listen, only what others heard."""
+    """Return where each port of the plan leads; of a host that did not listen, only what others heard."""
     heard = {host: proof["heard"] for host, proof in members.items() if proof["heard"] is not None}
     return cabling.judge({host: proof["profiles"] for host, proof in members.items()}, heard) if heard else []
 
 
 def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
-    """What was measured between two hosts over one link: both ends put together again, and judged."""
+    """Return what was measured between two hosts over one link: both ends put together again, and judged."""
     pairings: dict[tuple[str, str, str], Record] = {}
     rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
     for results in _results_by_test(members).values():
@@ -164,15 +167,13 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
         }
         read = tuple(_end(members, end) for end in (server, client))
         rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
-    least = {"least_gbps": thresholds["port_min_gbps"]}
-    return [{**item, **least, **asdict(_judged(members, rails[key], thresholds))} for key, item in pairings.items()]
-
-
-def _judged(
-    members: Mapping[str, Record], rails: Mapping[int, verdicts.MeasuredRail], thresholds: Mapping[str, float]
-) -> verdicts.Verdict:
     switched = next(iter(members.values()))["topology"] == "switch"
-    return verdicts.judge_port([rails[twin] for twin in sorted(rails)], thresholds, switched=switched)
+    found = []
+    for key, pairing in pairings.items():
+        of_twins = [rail for _, rail in sorted(rails[key].items())]
+        verdict = verdicts.judge_port(of_twins, thresholds, switched=switched)
+        found.append({**pairing, "least_gbps": thresholds["port_min_gbps"], **asdict(verdict)})
+    return found
 
 
 def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
@@ -232,7 +233,7 @@ def _subnets(port: Mapping[str, Any]) -> list[str]:
 
 
 def gid_port(members: Mapping[str, Record], end: Mapping[str, Any]) -> Record:
-    """What show_gids said about a port; it was read after the fabric was applied, unlike doctor's facts."""
+    """Return what show_gids said about a port; it was read after the fabric was applied, unlike doctor's facts."""
     proof = members.get(end["host"])
     ports = (proof["gids"] or {}).get("ports", []) if proof else []
     return next((port for port in ports if port["device"] == end["hca"]), {})
@@ -249,7 +250,7 @@ def _unproven(
     members: Mapping[str, Record],
     served: Sequence[Record],
 ) -> list[Record]:
-    """What should have been measured and was not."""
+    """Return what should have been measured and was not."""
     measured = {pairing["link"] for pairing in pairings}
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
@@ -290,7 +291,7 @@ def _wrong(
     members: Mapping[str, Record],
     served: Sequence[Record],
 ) -> list[Record]:
-    """What was measured and is not as it should be."""
+    """Return what was measured and is not as it should be."""
     carried = {
         (pairing[end]["host"], pairing[end]["port"])
         for pairing in pairings

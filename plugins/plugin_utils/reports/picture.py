@@ -65,7 +65,7 @@ class Cable:
 
     @property
     def stubs(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
-        """What is drawn of a cable that joins nothing: an end at each port."""
+        """Return what is drawn of a cable that joins nothing: an end at each port."""
         (x1, y1), (x2, y2) = self.start, self.end
         dx, dy = (x2 - x1) * STUB, (y2 - y1) * STUB
         return ((x1, y1), (x1 + dx, y1 + dy)), ((x2, y2), (x2 - dx, y2 - dy))
@@ -144,7 +144,7 @@ def _ring(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Pict
 
 
 def _edge(box: Box, towards: tuple[float, float]) -> tuple[float, float]:
-    """Where the line from the box's centre to a point leaves the box."""
+    """Return where the line from the box's centre to a point leaves the box."""
     x, y = box.centre
     dx, dy = towards[0] - x, towards[1] - y
     scale = min(box.width / 2 / abs(dx) if dx else math.inf, box.height / 2 / abs(dy) if dy else math.inf)

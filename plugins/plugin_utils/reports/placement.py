@@ -20,7 +20,7 @@ _OF_A_SERVICE = ("name", "kind", "unit", "rank", "members", "served_name", "port
 
 
 class State(NamedTuple):
-    """How a service does on a host."""
+    """Describes how a service does on a host."""
 
     text: str
     tone: str
@@ -35,7 +35,7 @@ def kept(placed: Mapping[str, Any]) -> Record:
 
 
 def model(hosts: Mapping[str, Mapping[str, Any]]) -> Record | None:
-    """What the page shows; None for a fleet with one service, of one host or of one cluster."""
+    """Return what the page shows; None for a fleet with one service, of one host or of one cluster."""
     seen = {(each["name"], tuple(each["members"])) for proof in hosts.values() for each in _placed(proof)}
     if len(seen) < 2:
         return None
@@ -82,7 +82,10 @@ def _state(service: Mapping[str, Any], proof: Mapping[str, Any]) -> State:
 
 
 def _models(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
-    """Who serves what: each name that clients ask for, and the hosts that answer to it, which a router chooses from."""
+    """Yield who serves what.
+
+    Each name that clients ask for, and the hosts that answer to it, which a router chooses from.
+    """
     found: dict[str, list[Record]] = {}
     for host, proof in hosts.items():
         for service in _placed(proof):
@@ -94,7 +97,7 @@ def _models(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
 
 
 def _address(service: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
-    """Where clients reach it: the gateway of its host."""
+    """Return where clients reach it: the gateway of its host."""
     said = _answer(service, proof)
     gateway = ((said or {}).get("api") or {}).get("gateway")
     return f"{gateway}/v1" if gateway else ""
@@ -136,7 +139,7 @@ def _bar(host: str, proof: Mapping[str, Any], colours: Mapping[str, str]) -> Rec
 
 
 def _still(proof: Mapping[str, Any], *, asleep: bool) -> str:
-    """What takes no memory now: stopped by an operator, or asleep until somebody asks for it."""
+    """Return what takes no memory now: stopped by an operator, or asleep until somebody asks for it."""
     wished = ((each, _wish(each, proof)) for each in _placed(proof))
     chosen = [each for each, wish in wished if wish is not None and is_asleep(wish) is asleep]
     return ", ".join(f"{each['name']} {each['memory_gib']:.1f}" for each in chosen)

@@ -77,13 +77,11 @@ def _gbps(value: float | None) -> str:
 
 def _services(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Each by its name and host."""
-    known, found = ({_title(name, each): each for each in services_of(cluster)} for cluster in (before, now))
+    known, found = (
+        {title_of_service(each) or f"{name}, model": each for each in services_of(cluster)} for cluster in (before, now)
+    )
     for title in dict.fromkeys([*known, *found]):
         yield from _served(title, known.get(title), found.get(title))
-
-
-def _title(cluster: str, served: Mapping[str, Any]) -> str:
-    return title_of_service(served) or f"{cluster}, model"
 
 
 def _served(title: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:

@@ -17,9 +17,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Geometry, Model
 
 GIB = 2**30
+MOST_HOSTS = 8  # that a plan looks for
 # Of one number in the KV cache. "auto" is the model's own type, BF16 of all models here. NVFP4 has a scale of a byte
 # for 16 numbers of half a byte.
 _BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "nvfp4": 0.5625}
+# Of a latent under sparse attention: vLLM's fp8_ds_mla has 656 bytes for 576 numbers, 64 of them in BF16.
+_SPARSE_FP8 = 656 / 576
 _STEP = 1024  # tokens: a context that was computed is a multiple of it
 _GROWING = ("full", "mla", "compressed")
 
@@ -114,6 +117,8 @@ def _token(kind: Attention, dtype: str, tensor: int) -> float:
     """Bytes of one token in all of these layers. A KV head cannot be cut, and the latent of MLA is on every host."""
     if kind.token_bytes:
         return kind.layers * (kind.token_bytes + kind.index_bytes) / kind.every
+    if kind.latent and kind.index_bytes and dtype.startswith("fp8"):
+        return kind.layers * (kind.latent * _SPARSE_FP8 + kind.index_bytes)
     numbers = kind.latent or max(1.0, kind.kv_heads / tensor) * (kind.key_dim + kind.value_dim)
     return kind.layers * (numbers * _BYTES.get(dtype, 1) + kind.index_bytes)
 
@@ -317,7 +322,7 @@ def _activations(model: Model, requests: int, load: Load) -> float:
     return (tokens * bytes_of_one + logits) / GIB
 
 
-def hosts_needed(model: Model, checkpoint: Checkpoint, total_bytes: float, at_most: int = 8) -> int | None:
+def hosts_needed(model: Model, checkpoint: Checkpoint, total_bytes: float, at_most: int = MOST_HOSTS) -> int | None:
     """The smallest number of equal hosts on which one request of the shortest useful context fits."""
     length = min(int(_constant("shortest_context")), model.geometry.context)
     for hosts in range(1, at_most + 1):

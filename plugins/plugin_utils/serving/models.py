@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names, vllm_cli
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts, Parts
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.specifiers import SpecifierSet
@@ -90,6 +90,7 @@ class Expected:
     quantization: str | None = None
     requests: int = 1
     at_most: bool = False
+    version: str = ""  # of vLLM; empty: not said
     drafts: bool = False  # with draft tokens
 
     @property
@@ -112,6 +113,7 @@ class Model:
     source: str
     date: str
     confidence: str
+    parts: Parts = field(default_factory=Parts)
     min_version: str = ""
     arguments: Flags = field(default_factory=dict)
     expected: tuple[Expected, ...] = ()
@@ -194,10 +196,21 @@ def task_of_name(name: str) -> str:
 
 
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
-    """The ids of the catalog most like a name that it does not have, of the same task."""
+    """The ids of the catalog most like a name that it does not have, of the same task.
+
+    A recipe is also found by its own name, and by what the vendor calls its model.
+    """
     task, others = task_of_name(name), by_name()
+    called = {alias: one["model"] for one in catalog.load("recipes")["recipes"] for alias in _aliases(one)}
+    called = {alias: model for alias, model in called.items() if task_of_name(model) == task}
     known = [each for each in (*ids(), *others) if others.get(each, task_of_name(each)) == task]
-    return names.nearest(name, known, count)
+    found = names.nearest(name, [*known, *called], count + len(called))
+    return tuple(dict.fromkeys(called.get(each, each) for each in found))[:count]
+
+
+def _aliases(recipe: Mapping[str, Any]) -> tuple[str, str]:
+    """Of a recipe: its id, and the model as the vendor's repository names it: qwen/qwen3.8-27b."""
+    return recipe["id"], "/".join(recipe["path"].split("/")[1:3])
 
 
 def of_facts(facts: ModelFacts) -> Model:
@@ -227,12 +240,14 @@ def of_facts(facts: ModelFacts) -> Model:
         one = checkpoint  # what a log says of loaded weights is better than any sum
         if checkpoint.basis != "loaded":
             one = replace(checkpoint, weight_gib=mine.weight_gib, basis=mine.basis)
-        return replace(known, geometry=geometry, checkpoints=(one,), traits=facts.traits, facts=facts)
+        parts = facts.parts if facts.parts.known else known.parts
+        return replace(known, geometry=geometry, checkpoints=(one,), traits=facts.traits, parts=parts, facts=facts)
     return Model(
         id=facts.id,
         architecture=facts.architecture,
         traits=facts.traits,
         parameters_active=facts.active / 1e9,
+        parts=facts.parts,
         geometry=geometry,
         checkpoints=(mine,),
         source=facts.source,
@@ -285,6 +300,7 @@ def _model(entry: Mapping[str, Any]) -> Model:
         architecture=entry["architecture"],
         traits=frozenset(entry["traits"]),
         parameters_active=entry["parameters"]["active"],
+        parts=Parts(**{name: round(value * 1e9) for name, value in entry["parameters"]["parts"].items()}),
         geometry=Geometry(**geometry, linear=Linear(**linear) if linear else None),
         checkpoints=tuple(Checkpoint(**item) for item in entry["checkpoints"]),
         source=entry["source"],

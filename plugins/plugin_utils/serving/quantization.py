@@ -80,6 +80,11 @@ def hosts_needed(model: Model, total_bytes: float, version: str | None, only: st
     return min((count for count in counts if count), default=None)
 
 
+def is_servable(model: Model, version: str | None) -> bool:
+    """Whether nothing but memory can speak against some checkpoint."""
+    return any(not _against(model, checkpoint, version) for checkpoint in model.checkpoints)
+
+
 def needs(model: Model, checkpoint: Checkpoint, version: str | None, kv_dtype: str) -> Needs:
     """What this checkpoint needs in this version of vLLM, over what the model always needs."""
     data = catalog.load("models")

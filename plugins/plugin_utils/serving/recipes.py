@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -14,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, inventory_text, models, names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    draft_wish,
+    inventory_text,
+    models,
+    names,
+    plan_text,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
 
 if TYPE_CHECKING:
@@ -174,19 +179,29 @@ class Recipe:
     def lines(self, explain: bool = False) -> list[str]:
         """For a person to read."""
         version = f"vLLM {self.version}" if self.version else "version of vLLM not said"
+        said = f"recipe {self.id} of the vendor ({self.confidence}, {self.date})"
         found = [
-            f"{self.model} on {host_count(self.hosts)}: "
-            f"recipe {self.id} of the vendor ({self.confidence}, {self.date})",
-            f"  image        {self.reference} ({version})",
-            f"  serve        {shlex.join(['vllm', 'serve', self.model, *self.served])}",
-            *(f"  environment  {name}={value}" for name, value in self.environment.items()),
-            f"  measured     {self.speed}",
-            *(f"  left out     {name}: {reason}" for name, reason in self.not_taken.items()),
+            *plan_text.wrapped("; ".join((f"{self.model} on {host_count(self.hosts)}: {said}", *self._verdict)), "  "),
+            *plan_text.labelled("image", f"{plan_text.short(self.reference)} ({version})"),
         ]
-        found += [line for rule in self.fired for line in rule.lines()]
-        found += [f"  note         {self.notes}"] if self.notes else []
-        found += [f"  source       {self.source}; {self.path} at {self.commit}"] if explain else []
-        return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]
+        if not self.refused:
+            found += plan_text.command(["vllm", "serve", self.model, *self.served])
+            found += [f"  environment  {name}={value}" for name, value in self.environment.items()]
+        found += plan_text.labelled("measured", self.speed)
+        for name, reason in self.not_taken.items():
+            found += plan_text.labelled("left out", f"{name}: {reason}")
+        found += plan_text.fired(self.fired)
+        found += plan_text.labelled("note", self.notes) if self.notes else []
+        found += plan_text.labelled("source", f"{self.source}; {self.path} at {self.commit}") if explain else []
+        return found if self.refused else [*found, "  for the inventory", *plan_text.pasted(self.inventory_lines)]
+
+    @property
+    def _verdict(self) -> tuple[str, ...]:
+        if way := next((rule.way_out for rule in self.fired if rule.refuses), ""):
+            return "refused", f"next: {way}"
+        found = self.measured
+        speed = f"{found.decode:g} tok/s measured" if found else "not measured"
+        return speed, f"tools: {plan_text.tools(self.arguments)}", f"next: {plan_text.NEXT}"
 
 
 @cache

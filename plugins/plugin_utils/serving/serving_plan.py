@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     memory_fit,
     models,
     plan_lines,
+    plan_text,
     quantization,
     speculation,
     speed,
     tasks,
     vllm_cli,
+    ways_out,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
-PAIR = 2  # hosts
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -57,9 +57,6 @@ class Given:
     service_gib: float = 0.0  # what that may take of each host; 0: what the plan takes
 
 
-_SHARE = "--set gpu-memory-utilization"  # what --service NAME=GIB comes to
-
-
 @dataclass(frozen=True)
 class Plan:
     """One way to serve a model, or why there is none."""
@@ -81,6 +78,7 @@ class Plan:
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
     asked: Sequence[str] = ()  # the options that leave less to choose from
+    less: Sequence[str] = ()  # where nothing fits: what would, of each option that was asked
     given: Given = field(default_factory=Given)
 
     @property
@@ -127,6 +125,9 @@ class Plan:
             "max_model_len": self.max_model_len,
             "fit": asdict(self.fit) if self.fit else None,
             "expected": asdict(self.expected) if self.expected else None,
+            "predicted": asdict(self.predicted) if self.predicted else None,
+            "verdict": plan_text.verdict(self),
+            "doubts": list(self.model.facts.doubts) if self.model.facts else [],
             "bandwidth_limit": round(self.bound.plain, 1),
             "bandwidth_limit_with_drafts": round(self.bound.plain * self.bound.accepted, 1),
             "path": list(self.path),
@@ -140,55 +141,12 @@ class Plan:
 
     def lines(self, explain: bool = False) -> list[str]:
         """For a person to read."""
-        version = f"vLLM {self.version}" if self.version else "version of vLLM unknown"
-        found = [
-            f"{self.model.id} on {host_count(self.hosts)}",
-            *tasks.lines(self.model),
-            f"  image        {self.image} ({version})",
-        ]
-        if self.checkpoint is None or self.fit is None:
-            found += ["  no checkpoint of it can be served like this:"]
-            found += [f"    {name}: {reason}" for name, reason in self.rejected]
-            found += [f"  way out: {text}" for text in self._ways_out()]
-            return found + (self._explained() if explain else [])
-        one = self.checkpoint
-        parts = ", ".join(
-            f"{name.replace('_', ' ')} {size:.1f} ({self.fit.sure[name]})"
-            for name, size in self.fit.need.items()
-            if size >= 0.05
-        )
-        found += [
-            f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)",
-            f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
-            f"  utilization  {_share(self.utilization)}",
-            f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
-            f"up to {self.fit.longest_context} fit",
-            *([f"               {self.fit.reason}"] if self.fit.reason else []),
-            f"  serve        {shlex.join(['vllm', 'serve', one.id, *self.args])}",
-            *(f"  environment  {name}={value}" for name, value in self.environment.items()),
-            f"  expected     {self.speed}",
-        ]
-        found += [line for rule in self.fired for line in rule.lines()]
-        found += self._explained() if explain else []
-        return found if self.refused else [*found, f"  {self._for_the_inventory}", *self.inventory_lines]
+        return plan_text.lines(self, explain)
 
     @property
-    def _for_the_inventory(self) -> str:
-        below = "; where it has vllm_services already, the entry goes below those of it" if self.given.service else ""
-        return f"for the inventory{below}"
-
-    def _ways_out(self) -> list[str]:
-        """Never what was asked: more hosts only where these are too few."""
-        if self.hosts_needed and self.hosts_needed > self.hosts:
-            cabled = "pair" if self.hosts_needed == PAIR else "ring"
-            need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
-            return [f"{need}, with fabric_topology {cabled} or switch"]
-        said = self.given.service and self.given.service_gib
-        asked = [each for each in self.asked if not (said and each == _SHARE)]  # nobody typed it
-        if said and not asked:
-            name = self.given.service
-            return [f"more GiB than {name}={self.given.service_gib:g}, or leave them to the plan: --service {name}"]
-        return [f"ask for less, or leave it to the plan: {', '.join(asked)}"] if asked else []
+    def does_not_fit(self) -> bool:
+        """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
+        return bool(self.less) or quantization.is_servable(self.model, self.version)
 
     @property
     def inventory_lines(self) -> list[str]:
@@ -198,18 +156,45 @@ class Plan:
         return inventory_text.lines(self.variables)
 
     @property
+    def predicted(self) -> speed.Predicted | None:
+        """Of one request, by the memory's bandwidth; with draft tokens where it is known how many are accepted."""
+        return speed.predicted(self.bound)
+
+    @property
+    def measured(self) -> Expected | None:
+        """What is published of the same checkpoint, version and draft tokens; of another version it proves nothing."""
+        found = self.expected
+        if found is None or found.at_most or not found.version or found.version != self.version:
+            return None
+        return found if found.drafts == bool(self.bound.drafts) else None
+
+    @property
+    def expectation(self) -> str:
+        """How fast, in a few words."""
+        found = self.measured or self.predicted
+        return found.text if found else "speed not known"
+
+    @property
     def speed(self) -> str:
-        """What was measured and how; else what the memory allows."""
+        """How fast one request is, and how that is known."""
         if not tasks.chats(self.model):
             return tasks.speed(self.model)
-        if not self.expected:
+        if self.measured:
+            return f"{self.measured.text} ({self.measured.conditions}; {self.measured.source})"
+        if self.predicted is None:
             return f"not measured; {self.bound.text}"
-        found = f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
-        if self.expected.drafts and not self.bound.drafts:
-            return f"{found}; this plan has no draft tokens, and {self.bound.text}"
-        return found
+        return f"{self.predicted.text} for one request, not measured: {self.bound.why}"
 
-    def _explained(self) -> list[str]:
+    @property
+    def published(self) -> str:
+        """What somebody measured with something else: no pass mark for this plan."""
+        found = self.expected
+        if found is None or found == self.measured:
+            return ""
+        apart = "with draft tokens, " if found.drafts and not self.bound.drafts else ""
+        return f"{found.text} ({apart}{found.conditions}; {found.source})"
+
+    def explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
         if self.reasons:
             found += ["  why these flags", *(f"    {reason}" for reason in self.reasons)]
@@ -265,16 +250,9 @@ def plan(
     hosts = len(memories_bytes)
     kv_dtype = tasks.kv_dtype(model, flags)
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
-    choice = quantization.choose(
-        model,
-        min(memories_bytes),
-        hosts,
-        used,
-        only,
-        length,
-        int(_number(flags, "--max-num-seqs") or concurrency),
-        *(kv_dtype, _number(flags, "--gpu-memory-utilization"), load),
-    )
+    requests = int(_number(flags, "--max-num-seqs") or concurrency)
+    wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
+    choice = wanted.choice(model, min(memories_bytes), hosts, used)
     asked = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
@@ -284,6 +262,7 @@ def plan(
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
+        found = replace(found, less=wanted.less(found, min(memories_bytes)))
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
@@ -323,15 +302,10 @@ def _served(
         fit=fit,
         arguments={**computed, **needs.arguments, **of_task, **flags},
         environment=environment,
-        expected=speed.expected(model, checkpoint, hosts) if chats else None,
+        expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
-
-
-def _share(share: float) -> str:
-    """That of a service is counted in thousandths."""
-    return f"{share:.2f}" if round(share, 2) == share else f"{share:.3f}"
 
 
 def canonical(flag: str) -> str:
@@ -362,7 +336,7 @@ def _row(found: Plan) -> list[str]:
         why = f"none; takes {host_count(takes)}" if takes else f"none for {version}"
         return [*start, why, "", "", "", ""]
     measured = found.expected and found.expected.quantization == found.checkpoint.quantization
-    tokens = f"at most {found.bound.plain:.0f} by bandwidth"
+    tokens = f"{found.predicted.text}, counted" if found.predicted else ""
     if found.expected and measured:
         tokens = found.expected.text + (" with draft tokens" if found.expected.drafts else "")
     return [
@@ -467,7 +441,7 @@ def _judged(
         driver=driver,
         encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
     )
-    fired = (judge or rules.judge)(profile, accepted)
+    fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))
 

@@ -12,11 +12,26 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import formats
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Model
 
 # How weights were counted, where it was what is read for each token.
 _COUNTED = ("loaded", "headers", "index")
 _GB = 1e9
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Tokens a second of one request: what nine of ten measured runs were between, and one figure for all."""
+
+    low: float
+    middle: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        low, high = (f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in (self.low, self.high))
+        return f"{low} to {high} tok/s"
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,7 @@ class Bound:
     drafts: int = 0  # draft tokens that were asked for
     hosts: int = 1
     tensor: int = 1  # of them, how many share each layer
+    read: float = 0.0  # GB of weights for each token
 
     @property
     def text(self) -> str:
@@ -42,6 +58,18 @@ class Bound:
         else:
             found = plain
         return f"{found} is what the memory's bandwidth allows{self._fabric}"
+
+    @property
+    def why(self) -> str:
+        """How an expectation follows from it."""
+        low, high = (catalog.load("models")["fit"][name]["value"] for name in ("used_low", "used_high"))
+        bandwidth = catalog.load("sm")["chip"]["memory_bandwidth"]["value"]
+        said = f"{self.read:.3g} GB of weights a token, at {low * 100:.0f} to {high * 100:.0f} % of {bandwidth} GB/s"
+        if self.accepted:
+            said += f", times {self.accepted:g} tokens a step with {self.drafts} draft tokens"
+        elif self.drafts:
+            said += f", without draft tokens (how many of {self.drafts} are accepted, the catalog does not know)"
+        return f"{said}{self._fabric}"
 
     @property
     def _fabric(self) -> str:
@@ -61,7 +89,8 @@ def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, 
     asked = draft.get("num_speculative_tokens")
     tokens = asked if isinstance(asked, int) else 0
     tensor = memory_fit.parallel(model.geometry, hosts)[0]
-    return Bound(bandwidth_limit(model, checkpoint, hosts), accepted(checkpoint.id, draft), tokens, hosts, tensor)
+    limit = bandwidth_limit(model, checkpoint, hosts)
+    return Bound(limit, accepted(checkpoint.id, draft), tokens, hosts, tensor, read_gb(model, checkpoint))
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
@@ -69,15 +98,37 @@ def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> flo
 
     0: nobody knows, for facts that somebody wrote by hand may lack the active parameters.
     """
-    data = catalog.load("models")
-    gigabytes = model.parameters_active * data["bits"][checkpoint.quantization] / 8
-    if model.kind == "dense" and checkpoint.basis in _COUNTED:  # some of its layers are of a larger format
-        gigabytes = max(gigabytes, checkpoint.weight_gib * memory_fit.GIB / _GB)
+    data, gigabytes = catalog.load("models"), read_gb(model, checkpoint)
     if not gigabytes:
         return 0.0
     limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
     times: float = data["fit"]["second_spark"]["value"] ** math.log2(memory_fit.parallel(model.geometry, hosts)[0])
     return limit * times
+
+
+def read_gb(model: Model, checkpoint: Checkpoint) -> float:
+    """GB of weights that one token reads: each part in its own format, and of the embedding a row, which is nothing."""
+    bits, parts = catalog.load("models")["bits"], model.parts
+    narrow, wide = bits[checkpoint.quantization] / 8, bits["bf16"] / 8
+    if not parts.known:
+        return float(model.parameters_active * narrow)
+    rest = (parts.head + parts.unread) * wide
+    sides = parts.sides * (parts.sides_bits / 8 or (wide if checkpoint.quantization in formats.PARTIAL else narrow))
+    if checkpoint.basis in _COUNTED and narrow < wide:  # what is there, less what is known of it
+        sides = checkpoint.weight_gib * memory_fit.GIB - parts.feeding * narrow - rest
+        if model.kind == "moe":  # a hundred times as many experts: a small error of their bits would be all of it
+            sides = min(max(sides, parts.sides * narrow), parts.sides * wide)
+    return float(parts.chosen * narrow + sides + parts.head * wide) / _GB
+
+
+def predicted(bound: Bound) -> Predicted | None:
+    """Of one request, where nobody has measured."""
+    fit = catalog.load("models")["fit"]
+    if not bound.plain:
+        return None
+    return Predicted(
+        *(bound.plain * (bound.accepted or 1) * fit[name]["value"] for name in ("used_low", "used", "used_high"))
+    )
 
 
 def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:
@@ -89,13 +140,19 @@ def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:
     return 0.0
 
 
-def expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | None:
-    """Of one request on as many hosts: of this checkpoint by the vendor, else with this format, else with any."""
+def expected(model: Model, checkpoint: Checkpoint, hosts: int, version: str | None = None) -> Expected | None:
+    """What is published of one request on as many hosts: with this version of vLLM, by the vendor, with this format.
+
+    What no memory allows without draft tokens was measured with something else than is said, and is left out.
+    """
     found = [_of(each, checkpoint) for each in recipes.of(checkpoint.id) if each.hosts == hosts and each.measured]
+    limit = bandwidth_limit(model, checkpoint, hosts)
     others = [item for item in model.expected if item.hosts == hosts and item.requests == 1]
+    possible = [item for item in others if not limit or item.tokens[1] <= limit]
     for wanted in (checkpoint.quantization, None):
-        found += [item for item in others if item.quantization == wanted]
-    return next((item for item in found if item), None)
+        found += [item for item in possible if item.quantization == wanted]
+    said = [item for item in found if item]
+    return min(said, key=lambda item: item.version != version) if said else None  # the first of equals
 
 
 def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
@@ -111,4 +168,5 @@ def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
         confidence=recipe.confidence,
         quantization=checkpoint.quantization,
         drafts=bool(recipe.draft),
+        version=recipe.version,
     )

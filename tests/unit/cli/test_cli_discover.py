@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -26,16 +25,12 @@ from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Outcome
 from tests.support.answers import EMPTY
+from tests.support.discovered import fake, key
 from tests.support.proofs import facts
 
 CLI = CliRunner()
 BIN = Path(sys.executable).parent
 NOW = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
-
-
-def key(number: int, kind: str = "ssh-ed25519") -> str:
-    name = kind.encode()
-    return base64.b64encode(len(name).to_bytes(4, "big") + name + number.to_bytes(32, "big")).decode()
 
 
 def spark(address: str, number: int, *, keys: int | None = None, interface: str = "enP7s7", **more: Any) -> Answer:
@@ -218,13 +213,6 @@ def test_no_machine_takes_the_name_of_another_one() -> None:
 
 
 # -- the command, over a network that is made up -----------------------------------------------------------------------
-
-
-def fake(folder: Path, name: str, script: str) -> Path:
-    path = folder / name
-    path.write_text(f"#!/bin/bash\n{script}\n")
-    path.chmod(0o755)
-    return path
 
 
 @pytest.fixture

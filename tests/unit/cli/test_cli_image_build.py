@@ -22,13 +22,14 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
     """The orders that were given; each run says the same."""
     given: list[Order] = []
 
-    def run(order: Order, *, quiet: bool, watch: Any) -> tuple[Outcome, Report]:
+    def run(order: Order, *, quiet: bool) -> tuple[Outcome, Report]:
         given.append(order)
-        result = {"resolved_action": image_build.MODULE, "host": "spark-a", "res": {**SAID, "changed": False}}
-        watch({"event_data": result})
-        watch({"event_data": {"resolved_action": "ansible.builtin.debug", "host": "spark-b", "res": SAID}})
         errors = ["[ERROR]: no hosts", UNKNOWN] if order.limit == "spark-z" else []
-        return Outcome.failed if errors else Outcome.done, Report(errors=errors)
+        report = Report(asks=order.asks, errors=errors)
+        for host, action in (("spark-a", image_build.MODULE), ("spark-b", "ansible.builtin.debug")):
+            built = {"resolved_action": action, "host": host, "res": {**SAID, "changed": False}}
+            report.take({"event": "runner_on_ok", "event_data": built})
+        return Outcome.failed if errors else Outcome.done, report
 
     monkeypatch.setattr(image_build, "run", run)
     return given
@@ -45,7 +46,7 @@ def test_check_says_what_is_missing_and_shows_nothing_of_ansible(
 ) -> None:
     said: list[bool] = []
 
-    def run(order: Order, *, quiet: bool, watch: Any) -> tuple[Outcome, Report]:
+    def run(order: Order, *, quiet: bool) -> tuple[Outcome, Report]:
         said.append(quiet)
         return Outcome.failed, Report(messages={"spark-a": ["spark-a: vllm_image_base is empty\nspark-a: and more"]})
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,7 +83,9 @@ def test_a_wrong_question_is_a_usage_error(words: list[str], says: str) -> None:
 def test_a_model_of_ones_own_is_planned_by_its_path(tmp_path: Path) -> None:
     folder = str(OWN.folder(tmp_path / "mine"))
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", "max-model-len=32k"])
-    assert ran.exit_code == Outcome.done and f"vllm serve {folder}" in ran.output and "model_unmeasured" in ran.output
+    assert (
+        ran.exit_code == Outcome.done and f"vllm serve {folder} \\\n" in ran.output and "model_unmeasured" in ran.output
+    )
     assert "32000 tokens for each of 4" in ran.output and "weights 56.9 (index)" in ran.output
 
 
@@ -143,8 +147,9 @@ def test_a_draft_model_is_counted(tmp_path: Path) -> None:
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", said])
     assert "draft 1.4 (index)" in ran.output, ran.output
     assert "draft kv cache 8.8 (computed)" in ran.output
-    assert f'vllm_speculative: {{method: "draft_model", model: "{draft}", tokens: 4}}' in ran.output
-    assert "--speculative-config" not in next(line for line in ran.output.splitlines() if "vllm_extra_args" in line)
+    pasted = yaml.safe_load(ran.stdout.partition("  for the inventory\n")[2])
+    assert pasted["vllm_speculative"] == {"method": "draft_model", "model": draft, "tokens": 4}
+    assert "--speculative-config" not in pasted["vllm_extra_args"]
 
 
 def recipe(*words: str) -> Any:
@@ -228,9 +233,9 @@ def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
 @pytest.mark.parametrize(
     ("words", "says", "never"),
     [
-        (["--max-model-len", "900000"], "way out: ask for less, or leave it to the plan: --max-model-len", "--hosts 1"),
+        (["--max-model-len", "900000"], "way out: ask for what fits: --max-model-len 131072", "--hosts 1"),
         (["--memory-gib", "64"], "way out: 2 hosts of this memory (--hosts 2)", "ask for less"),
-        (["--hosts", "2", "--max-model-len", "900000"], "ask for less", "--hosts"),
+        (["--hosts", "2", "--max-model-len", "900000"], "ask for what fits: --max-model-len 131072", "--hosts"),
     ],
 )
 def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: str) -> None:
@@ -254,6 +259,115 @@ def test_a_refusal_names_what_leads_on(words: list[str], says: str, says_not: st
     ran = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words])
     assert ran.exit_code == Outcome.refused
     assert says in ran.stdout and says_not not in ran.stdout
+
+
+def said(*words: str) -> list[str]:
+    return CLI.invoke(cli.app, ["plan", *words]).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (
+            ["openai/gpt-oss-120b", "--hosts", "2"],
+            "openai/gpt-oss-120b on 2 hosts: fits; 50 to 71 tok/s; tools: yes; 61 GiB to download, 91 GiB of disk; "
+            "next: the lines below into the inventory (--into writes them), then gb10 site",
+        ),
+        (
+            ["Qwen/Qwen3-235B-A22B"],
+            "Qwen/Qwen3-235B-A22B on 1 host: does not fit; next: 2 hosts of this memory (--hosts 2), with "
+            "fabric_topology pair or switch",
+        ),
+        (
+            ["openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95"],
+            "openai/gpt-oss-120b on 1 host: refused (utilization_above_090); next: 0.80, or 0.62, which holds this "
+            "plan",
+        ),
+        (
+            ["zai-org/GLM-5", "--hosts", "2"],
+            "zai-org/GLM-5 on 2 hosts: does not fit; "
+            "next: 7 hosts of this memory (--hosts 7), with fabric_topology ring or switch",
+        ),
+        (
+            ["Qwen/Qwen3.6-27B", "--recipe", "vendor"],
+            "nvidia/Qwen3.6-27B-NVFP4 on 1 host: recipe qwen3.6-27b-1 of the vendor (vendor, 2026-08-31); 28.41 tok/s "
+            "measured; tools: yes; next: the lines below into the inventory (--into writes them), then gb10 site",
+        ),
+    ],
+)  # fmt: skip
+def test_the_verdict_comes_first(words: list[str], verdict: str) -> None:
+    lines = said(*words)
+    first = next(index for index, line in enumerate(lines) if line.startswith("  image "))
+    assert " ".join(line.strip() for line in lines[:first]) == verdict
+
+
+def test_the_verdict_of_what_no_number_of_hosts_holds_and_of_a_folder(tmp_path: Path) -> None:
+    large = next(case for case in CASES if case.id == "moonshotai/Kimi-K2-Thinking")
+    wide = {**large.config, "quantization_config": None, "architectures": [large.architecture]}
+    (tmp_path / "config.json").write_text(json.dumps(wide), encoding="utf-8")
+    text = " ".join(" ".join(said(str(tmp_path))).split())
+    assert "on 1 host: does not fit; next: a smaller model or format: gb10 plan --all" in text
+    small = " ".join(" ".join(said(str(OWN.folder(tmp_path / "small")))).split())
+    assert "57 GiB on each host at this path, 87 GiB of disk" in small
+
+
+@pytest.mark.parametrize("more", [[], ["--explain"], ["--hosts", "2"], ["--concurrency", "8"]])
+def test_all_of_it_is_in_80_columns(more: list[str]) -> None:
+    """But for what has no blank, as an image with its digest, and comments that are to be pasted."""
+    for model in ("openai/gpt-oss-120b", "Qwen/Qwen3.6-27B", "Qwen/Qwen3-235B-A22B"):
+        long = [line for line in said(model, *more) if len(line) > 80 and not line.startswith("#")]
+        assert all(" " not in line.strip().removeprefix("vllm_image: ") for line in long), long
+
+
+def test_the_command_can_be_pasted() -> None:
+    text = "\n".join(said("Qwen/Qwen3.6-27B", "--set", 'speculative-config={"method": "mtp"}'))
+    command = re.split(r"\n  (?=\S)", text.partition("  serve        ")[2])[0]
+    words = shlex.split(command)
+    assert words[:3] == ["vllm", "serve", "nvidia/Qwen3.6-27B-NVFP4"] and '{"method": "mtp"}' in words
+
+
+def test_a_refused_plan_has_nothing_to_paste() -> None:
+    text = "\n".join(said("openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95"))
+    assert "vllm serve" not in text and "vllm_model" not in text and "for the inventory" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (["--max-model-len", "900000"], ["--max-model-len 131072"]),
+        (["--max-model-len", "900000", "--memory-gib", "80"], ["--max-model-len"]),
+        (["--set", "gpu-memory-utilization=0.5"], ["--set gpu-memory-utilization=0.62"]),
+        (["--set", "gpu-memory-utilization=0.5", "--max-model-len", "131072", "--concurrency", "8"], ["=0.69"]),
+    ],
+)
+def test_less_has_its_number_and_that_fits(words: list[str], fits: list[str]) -> None:
+    ran = json.loads(CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words, "--json"]).stdout)
+    assert ran["refused"] and all(each in ran["verdict"] for each in fits)
+    way = ran["verdict"].partition("ask for what fits")[2].partition(": ")[2].partition(" or ")[0].split()
+    option = words.index(way[0])
+    again = [*words[:option], *way, *words[option + 2 :]]
+    assert not json.loads(CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *again, "--json"]).stdout)["refused"]
+
+
+def test_a_share_that_the_plan_itself_took_does_not_lead_back_to_a_plan() -> None:
+    text = " ".join(" ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "2")).split())
+    assert "warn: utilization_above_085" in text and "way out: nothing less holds it here: --hosts 3" in text
+    three = " ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "3"))
+    assert "utilization_above_085" not in three
+
+
+def test_a_doubt_about_the_files_is_a_warning(tmp_path: Path) -> None:
+    folder = OWN.folder(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["layer_types"] = ["telepathy"] * config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = " ".join(" ".join(said(str(folder))).split())
+    assert "fits, with 2 warnings" in text and "warn: " in text and "the kind 'telepathy', not known here" in text
+
+
+def test_near_names_are_also_those_of_recipes() -> None:
+    text = " ".join(CLI.invoke(cli.app, ["plan", "Qwen/Qwen3.8-27B"]).output.replace("│", " ").split())
+    assert "near it: RadixArk/Qwen3.8-27B-NVFP4" in text
 
 
 def test_facts_of_a_model_of_the_catalog_are_not_needed() -> None:

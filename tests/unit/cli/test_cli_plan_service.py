@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli
 from gb10_fleet.playbook import Outcome
-from tests.unit.plans.test_services import view
+from tests.support.service_plans import view
 
 EXAMPLES = Path(__file__).parents[3] / "inventory/example"
 EMBED = "Qwen/Qwen3-Embedding-0.6B"
@@ -95,10 +95,10 @@ def test_a_service_that_cannot_be_is_a_wrong_question(words: list[str], says: st
 def test_too_little_for_a_service_names_the_option_that_was_typed() -> None:
     ran = CliRunner().invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--service", "chat=30"])
     assert ran.exit_code == Outcome.refused and "gpu-memory-utilization" not in ran.stdout
-    assert "way out: more GiB than chat=30, or leave them to the plan: --service chat" in ran.stdout
+    assert "way out: ask for what fits: --service chat=76" in ran.stdout
     both = ["--service", "chat=30", "--max-model-len", "4096"]
     shown = CliRunner().invoke(cli.app, ["plan", "openai/gpt-oss-120b", *both]).stdout
-    assert "way out: ask for less, or leave it to the plan: --max-model-len" in shown
+    assert "way out: ask for what fits: --service chat=67" in shown
 
 
 @pytest.mark.parametrize(

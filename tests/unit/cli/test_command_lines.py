@@ -15,6 +15,7 @@ from gb10_fleet import cli, playbook
 from gb10_fleet.playbook import Outcome
 
 CLI = CliRunner()
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture
@@ -108,13 +109,13 @@ def test_a_wrong_command_line_with_json_is_one_object(words: list[str], said: st
         (["explain", "nosuch"], Outcome.failed),
         (["ps", "--limit", "nosuch"], Outcome.failed),
         (["doctor", "--", "-e", "gb10_hosts=nosuch"], Outcome.failed),
-        (["plan-rollout", "site", "--limit", "nosuch"], Outcome.refused),
+        (["rollout", "site", "--plan", "--limit", "nosuch"], Outcome.refused),
     ],
 )
 def test_a_target_that_is_not_there_has_the_status_of_the_docs(words: list[str], status: int, inventory: str) -> None:
     result = CLI.invoke(cli.app, [words[0], "-i", inventory, *words[1:]])
     assert result.exit_code == status and "nosuch" in result.output, result.output
-    text = (Path(__file__).parents[3] / "docs/drift.md").read_text()
+    text = (DOCS / "drift.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| 2 |"))
     assert "a host, a group or a `--limit` that does not exist (of a rollout the last three are 4)" in row
 
@@ -133,13 +134,20 @@ def _commands(group: Any, before: str = "") -> dict[str, Any]:
     return found
 
 
-def test_the_docs_name_each_command_with_json_and_each_without() -> None:
-    text = (Path(__file__).parents[3] / "docs/drift.md").read_text()
-    section = text.partition("### JSON\n")[2].partition("\n## ")[0]
+def test_docs_index_names_each_command_and_no_other() -> None:
+    section = (DOCS / "index.md").read_text().partition("## All commands\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1].partition(":")[0] for line in section.splitlines() if line.startswith("| `")]
+    named = {word for row in rows for word in re.findall(r"`([^`]+)`", row)} - {"rollout --plan"}
+    commands = set(_commands(typer.main.get_command(cli.app)))
+    assert (commands - named, named - commands) == (set(), set()), "docs/index.md, All commands: lacks, has too much"
+
+
+def test_docs_drift_names_each_command_without_json_and_no_other() -> None:
+    section = (DOCS / "drift.md").read_text().partition("### JSON\n")[2].partition("\n## ")[0]
     table, _, below = section.rpartition("|\n")
-    with_json = {word for row in table.splitlines()[4:] for word in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    named = {word for row in table.splitlines()[4:] for word in re.findall(r"`([^`]+)`", row.split("|")[1])}
     without = set(re.findall(r"`([a-z]+)`", below.partition("exit status 2.")[2]))
     commands = _commands(typer.main.get_command(cli.app))
-    has = {name: any("--json" in option.opts for option in command.params) for name, command in commands.items()}
-    assert with_json - {"status --hosts"} == {name for name, there in has.items() if there}
-    assert without == {name for name, there in has.items() if not there}
+    has = {name for name, command in commands.items() if any("--json" in option.opts for option in command.params)}
+    assert named - {"status --hosts"} <= has, "docs/drift.md, JSON: the table names a command without --json"
+    assert without == commands.keys() - has, "docs/drift.md, JSON: below the table are all commands without --json"

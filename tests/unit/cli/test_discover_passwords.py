@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from gb10_fleet import passwords
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.playbook import Outcome
+from tests.support.discovered import fake, key
 from tests.support.doors import OF_SSH, OF_SUDO, SSH_DOOR, opened, put_ways_to_root
 from tests.support.plays import environment
-from tests.unit.cli.test_cli_discover import fake, key
 
 CLI = CliRunner()
 HERE = "127.0.0.1"

@@ -49,6 +49,19 @@ def test_without_a_file_the_catalog_alone_counts(tmp_path: Path) -> None:
     assert known_bad.added({"known_bad": []}, tmp_path) == {"known_bad": []}
 
 
+def test_a_list_that_somebody_took_away_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its signature is still there, or this controller trusts somebody to sign one."""
+    (folder / known_bad.FILE).unlink()
+    with pytest.raises(known_bad.NotTrusted, match=r"known_bad\.yml is gone, and its signature is there"):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+    (folder / f"{known_bad.FILE}.sig").unlink()
+    assert known_bad.added({"known_bad": []}, folder, folder / "signers") == {"known_bad": []}
+    assert "known_bad.yml is not there, so only the catalog's list counts" in capsys.readouterr().err
+    (folder / "signers").unlink()
+    known_bad.added({"known_bad": []}, folder, folder / "signers")
+    assert capsys.readouterr().err == "", "who signs none has none"
+
+
 def test_a_file_that_was_changed_afterwards_is_refused(folder: Path) -> None:
     (folder / known_bad.FILE).write_text(ENTRY.replace("OTA2607", "OTA2604"))
     with pytest.raises(known_bad.NotTrusted, match="changed after it was signed"):

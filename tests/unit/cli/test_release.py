@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, release
-from tests.unit.releases.test_scores import RECIPES, machine
+from tests.support.release_machines import RECIPES, machine
 
 OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
 SILENT = {

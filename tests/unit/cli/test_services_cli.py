@@ -44,9 +44,15 @@ class Hosts:
         self.consents: dict[str, Any] = {}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-        report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
+        report = Report(asks=order.asks)
         if order.playbook == "gb10.fleet.services":
-            report.services = {host: {"services": services} for host, services in self.found.items()}
+            layouts = self.by_host or dict.fromkeys(self.found, self.layouts)
+            of_the_inventory = {"step": "layouts", "host": next(iter(self.found), "a")}
+            named = of_the_inventory | {"res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents})}}
+            report.take({"event": "runner_on_ok", "event_data": named})
+            for host, services in self.found.items():
+                read = {"resolved_action": "gb10.fleet.services", "host": host, "res": {"services": services}}
+                report.take({"event": "runner_on_ok", "event_data": read})
             for host in self.silent:
                 report.take(
                     {"event": "runner_on_unreachable", "event_data": {"host": host, "res": {"msg": "timed out"}}}
@@ -310,7 +316,7 @@ def test_a_layout_is_judged_by_the_inventory_before_any_host_is_asked(
 
     def refusing(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
         asked.append(order.variables)
-        return Outcome.refused, Report(messages={"a": ["no layout is called nihgt; there are night"]}, layouts={})
+        return Outcome.refused, Report(messages={"a": ["no layout is called nihgt; there are night"]})
 
     hosts = Hosts({})
     monkeypatch.setattr(hosts, "run", refusing)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,48 +24,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     refused,
     state_refused,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import MENDED_BY_A_MOVE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 from tests.support.proofs import NOW, facts, proof, thresholds
-
-CATALOG = {
-    name: catalog.load(name)
-    for name in ("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory")
-} | {"thresholds": catalog.load("thresholds")}
-DECLARED = catalog.Declared(
-    {
-        "fabric": {
-            "fabric_topology": {"type": "str", "choices": ["none", "pair", "ring", "switch"], "default": "none"},
-            "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
-            "fabric_mtu": {"type": "int", "default": 9000},
-            "fabric_network": {"type": "str", "default": "192.168.100.0/22"},
-            **{f"fabric_{name}": {"type": "dict", "default": {}} for name in ("rails", "test", "thresholds")},
-            "share": {"type": "float"},
-            "fast": {"type": "bool"},
-        },
-        "driver": {
-            "driver_allow_move": {"type": "bool", "default": False},
-            "driver_host_set": {"type": "str", "default": "installed"},
-        },
-        "vllm": {"vllm_model": {"type": "str"}},
-    }
-)
-MODEL = "openai/gpt-oss-120b"
-PAIR = {"gb10_cluster": "pair1", "fabric_topology": "pair", "vllm_model": MODEL}
-GROUPS = {"pair1": ["spark-a", "spark-b"], "ring1": ["spark-a", "spark-b", "spark-c"], "one": ["spark-a"]}
-
-
-def subject(
-    variables: Mapping[str, Any] | None = None, groups: Mapping[str, Sequence[str]] = GROUPS, **changed: Any
-) -> Subject:
-    """A healthy host of a pair; `changed` replaces facts, nested ones by mapping."""
-    own = facts()
-    for key, value in changed.items():
-        own[key] = {**own.get(key, {}), **value} if isinstance(value, dict) else value
-    return Subject("spark-a", own, PAIR if variables is None else variables, groups, CATALOG, DECLARED)
+from tests.support.subjects import CATALOG, MODEL, PAIR, subject
 
 
 def evaluate(judged: Subject) -> list[Finding]:
@@ -625,6 +591,8 @@ def test_every_id_of_the_contract_can_be_found() -> None:
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
     elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan", "kho_on"}
     assert {row[1] for row in parameters} == set(IDS) - elsewhere
+    other = [row[1:3] for row in parameters if row[2] not in IDS[row[1]] and row[1] not in MENDED_BY_A_MOVE]
+    assert other == [], "another severity than in the table"
 
 
 def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
@@ -697,6 +665,16 @@ def test_a_refusal_names_host_fact_and_way_out() -> None:
     assert text.count("spark-a: ") == 2
     assert "spark-a: architecture: the machine is x86_64" in text
     assert "way out: take the host out of the inventory" in text
+
+
+@pytest.mark.parametrize("word", ["no ", "python", "interpreter", "no such file", "no such file python "])
+def test_what_a_host_writes_without_an_end_costs_no_time(word: str) -> None:
+    """64 KiB of it took 4 s: each beginning was followed to the end."""
+    text = word * (65536 // len(word)) + " port 22: Connection refused"
+    began = time.process_time()
+    finding = from_failure("spark-a", text)
+    assert time.process_time() - began < 0.5
+    assert finding.fact.endswith("Connection refused")
 
 
 def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:

@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import p
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
 
-from tests.unit.doctor.test_findings import subject
+from tests.support.subjects import subject
 
 GIB = 2**30
 # Two nodes with their zones; the largest column is of 2**13 pages.

@@ -102,7 +102,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("rollout site -i a, --threshold -1", ["-1"]),
     ("rollout site -i a, --window Someday", ["Someday"]),
     ("rollout site -i a, -- --check", ["--check", "would be called done"]),
-    ("rollout site -i a, --check", ["`gb10 plan-rollout` shows its waves", "`gb10 site --check`"]),
+    ("rollout site -i a, --check", ["`gb10 rollout --plan` shows its waves", "`gb10 site --check`"]),
     ("rollback nothing -i a,", ["no rollout"]),
 ]
 # The same, where Ansible has to read the inventory first.

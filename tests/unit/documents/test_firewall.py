@@ -24,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
+from scripts.gates import ROOT
 from tests.support.netns import Net
 from tests.support.proofs import HOSTS, facts
 
@@ -236,6 +237,17 @@ def test_what_ray_is_started_with_is_guarded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(catalog.load("units")["ray"], "ports", {"value": ports})
     guarded = re.findall(r"tcp dport (\S+) counter name refused drop", rules("pair"))
     assert guarded[-3:] == ["29502", "6380", "10002-10101"] and "6379" in guarded
+
+
+def test_every_port_of_a_cluster_stands_in_the_docs_with_its_proof() -> None:
+    text = (ROOT / "docs/security-places.md").read_text(encoding="utf-8")
+    table = text[text.index("## Ports of a cluster") :]
+    known = catalog.load("firewall")
+    variables = catalog.declared_variables().roles
+    names = {name for role in ("vllm", "flight_recorder") for name in variables[role] if name.endswith("_port")}
+    numbers = {str(each["value"]) for each in (*known["guarded"], known["random"])}
+    names |= numbers | set(catalog.load("units")["ray"]["ports"]["value"])
+    assert [name for name in sorted(names - {"vllm_port"}) if f"`{name}`" not in table] == []
 
 
 @needs_nft

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def test_what_the_watchdog_goes_by() -> None:
     assert settings == {
         "services": ["chat"],
         "kept": 5,
-        "rules": {"after_s": 300, "power_w": 30, "gap_s": 60, "breaker_s": 21600},
+        "rules": {
+            **{"after_s": 300, "power_w": 30, "gap_s": 60, "breaker_s": 21600},
+            **{"busy_percent": 80, "held_clock_mhz": 1800},
+        },
     }
     assert set(settings["rules"]) == set(Rules._fields)
     assert unit(made) | {"restart_on": 0} == {
@@ -52,6 +56,17 @@ def test_what_the_watchdog_goes_by() -> None:
     }  # fmt: skip
     sources = [installed("watchdog", module) for module in modules_of("programs/watchdog/main")]
     assert {path for path in files(made) if "/watchdog/" in path} == set(sources)
+
+
+def test_the_watchdog_finds_on_a_host_all_that_it_imports(tmp_path: Path) -> None:
+    made = files(document("watchdog", watchdog_allow_restart=True))
+    for path, entry in ((path, entry) for path, entry in made.items() if "content" in entry):
+        target = tmp_path / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(entry["content"].replace("/usr/local/lib/", f"{tmp_path}/usr/local/lib/"))
+    argv = [sys.executable, "-ISB", str(tmp_path / "usr/local/sbin/gb10-watchdog")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert "No such file or directory: '/etc/gb10-fleet/watchdog.json'" in done.stderr
 
 
 def test_a_hang_takes_longer_than_a_pause() -> None:

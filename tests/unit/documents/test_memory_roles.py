@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 GUARD = "/usr/local/sbin/gb10-page-cache-guard"
+THERE = "/"  # in the place of a unit's word that its container listens
 GUARD_UNIT = "/etc/systemd/system/gb10-page-cache-guard@.service"
 SUDOERS = "/etc/sudoers.d/gb10-page-cache"
 FIGURES = {"MEMFREE_LOW_GIB": 8.0, "WORTH_GIB": 1.0, "INTERVAL_S": 1.0, "PAUSE_S": 10.0, "LIMIT_S": 60.0}
@@ -150,10 +151,16 @@ def test_ready_is_an_answer_with_200(
     program: ModuleType, server: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert program.is_ready(server(200))
-    assert not program.is_ready(server(503))
+    assert program.is_ready(server(200), THERE)
+    assert not program.is_ready(server(503), THERE)
     for nobody in ("http://127.0.0.1:1/health", "", "no url"):
-        assert not program.is_ready(nobody)
+        assert not program.is_ready(nobody, THERE)
+
+
+def test_what_a_login_answers_at_the_port_ends_no_guard(program: ModuleType, server: Callable[[int], str]) -> None:
+    """The unit says in a file of root's whether its container listens there."""
+    for word in ("", "/run/gb10-no-service/serving"):
+        assert not program.is_ready(server(200), word)
 
 
 def test_a_redirect_is_no_answer_and_is_not_followed(program: ModuleType, server: Callable[[int], str]) -> None:
@@ -171,7 +178,7 @@ def test_a_redirect_is_no_answer_and_is_not_followed(program: ModuleType, server
 
     with HTTPServer(("127.0.0.1", 0), Handler) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
-        assert not program.is_ready(f"http://127.0.0.1:{stranger.server_port}/health")
+        assert not program.is_ready(f"http://127.0.0.1:{stranger.server_port}/health", THERE)
         stranger.shutdown()
     assert asked == ["/health"]
 
@@ -192,7 +199,7 @@ def test_a_dripped_answer_does_not_hold_up_the_guard(program: ModuleType, monkey
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         dripping = threading.Thread(target=drip, daemon=True)
         dripping.start()
-        assert not program.is_ready(f"http://127.0.0.1:{stranger.getsockname()[1]}/health")
+        assert not program.is_ready(f"http://127.0.0.1:{stranger.getsockname()[1]}/health", THERE)
         dripping.join()
 
 
@@ -208,7 +215,7 @@ def test_the_program_takes_its_figures_from_the_unit(server: Callable[[int], str
     }  # fmt: skip
     script = tmp_path / "guard"
     script.write_text(resource(made, GUARD)["content"])
-    environment = {**figures, "READY_URL": server(200)}
+    environment = {**figures, "READY_URL": server(200), "SERVING": THERE}
     done = subprocess.run(
         [sys.executable, "-I", str(script)], env=environment, capture_output=True, text=True, check=False, timeout=60
     )

@@ -25,49 +25,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
+from tests.support.fake_host import FakeHost
+from tests.support.role_documents import content, declared, facts, rails, rendered
 from tests.support.services import only_service
-from tests.unit.engine.resources.conftest import FakeHost
 
 ROOT = Path(__file__).parents[3]
 DIGEST = "registry.example/vllm@sha256:" + "0" * 64
 PAIR = ("spark-a", "spark-b")
-
-
-def rails() -> list[dict[str, Any]]:
-    names = [("enp1s0f0np0", "rocep1s0f0"), ("enP2p1s0f0np0", "roceP2p1s0f0")]
-    return [
-        {"netdev": netdev, "hca": hca, "hca_port": 1, "port": "p0", "twin_index": index}
-        for index, (netdev, hca) in enumerate(names)
-    ]
-
-
-def facts(**other: Any) -> dict[str, Any]:
-    packages = {
-        "nvidia-driver-580-open": "580.142-0ubuntu0.24.04.1",
-        "linux-modules-nvidia-580-open-nvidia-hwe-24.04": "6.17.0-1014.14+1000",
-    }
-    return {
-        "kernel": "6.17.0-1014-nvidia",
-        "memory_bytes": 130662436864,
-        "packages": packages,
-        "holds": [],
-        "docker": {"present": False, "version": None, "running": False, "cgroup_driver": None},
-        "cdi": ["/var/run/cdi/nvidia.yaml"],
-        "cdi_driver": "580.142",
-        "driver": {"userland": "580.142", "module_loaded": "580.142", "kernels": []},
-        "apt_preferences": [],
-        "apt_sources": {"entries": [], "conflicts": [], "offered": ["docker-ce", "nvidia-container-toolkit"]},
-        "rails": rails(),
-        "ssh": {"interface": "enP7s7"},
-        "ssh_ports": [22],
-        "default_route_interfaces": ["enP7s7"],
-        "interfaces": [{"name": "enP7s7", "addresses": ["192.0.2.11/24"]}],
-    } | other
-
-
-def rendered(role: str, host: str = "spark-a", spark: Mapping[str, Any] | None = None, **variables: Any) -> Rendered:
-    """The document of a role on a Spark by itself."""
-    return render(role, View(host, spark or facts(), variables))
 
 
 def paired(
@@ -92,18 +56,6 @@ def vllm_pair(host: str = "spark-a", **variables: Any) -> Rendered:
 
 TOKEN = "0123456789abcdef" * 2
 RAY: dict[str, Any] = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
-
-
-def declared(document: Rendered, kind: str, name: str) -> dict[str, Any]:
-    """The one resource of this kind and name."""
-    assert not document.refusals
-    (found,) = (resource for resource in document.resources if resource.get(kind) == name)
-    return found
-
-
-def content(document: Rendered, path: str) -> str:
-    text: str = declared(document, "file", path)["content"]
-    return text
 
 
 def unit(document: Rendered) -> str:
@@ -646,7 +598,11 @@ def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_mos
     asked = {"127.0.0.1": "127.0.0.1", "::": "[::1]", "0.0.0.0": "127.0.0.1", "2001:db8::1": "[2001:db8::1]"}  # noqa: S104
     for host, url in asked.items():
         text = content(vllm(vllm_host=host, vllm_api_key="k", vllm_ready_timeout=60), path)
-        assert text.splitlines()[1:] == [f"READY_URL=http://{url}:8000/health", "LIMIT_S=60"]
+        assert text.splitlines()[1:] == [
+            f"READY_URL=http://{url}:8000/health",
+            "SERVING=/run/gb10-vllm/serving",
+            "LIMIT_S=60",
+        ]
     assert content(vllm_pair("spark-b"), path).splitlines()[1:] == ["LIMIT_S=1800"], "a rank without API"
 
 

@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
+from scripts.gates import ROOT
 from tests.support.proofs import facts
 
 ROLES = ("coherence", "firewall", "gateway", "monitoring", "page_cache", "vllm")
@@ -83,6 +84,19 @@ def parsed(name: str) -> configparser.RawConfigParser:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(units()[name])
     return unit
+
+
+def test_what_a_unit_may_write_lies_in_folders_of_roots_own() -> None:
+    """A package may give its folder to a user of its own, as Debian's gives /var/lib/prometheus."""
+    templates = (ROOT / "roles").glob("*/templates/*.j2")
+    written = [path for each in templates for path in re.findall(r"^ReadWritePaths=(.*)", each.read_text(), re.M)]
+    assert written and [path for path in written if not re.match(r"/var/lib/gb10-[a-z]", path)] == []
+
+
+def test_no_text_that_a_unit_passes_on_has_a_level_of_its_own() -> None:
+    """`<6>` in front of a line would go, and with it what kept the line from passing for one of the unit."""
+    for template in (ROOT / "roles").glob("*/templates/gb10-*.service.j2"):
+        assert "\nSyslogLevelPrefix=no\n" in template.read_text(encoding="utf-8"), template.name
 
 
 def test_nothing_of_ours_listens_before_the_rules_stand() -> None:

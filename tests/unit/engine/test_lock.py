@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import run as runs
 
-from tests.unit.engine.resources.conftest import FakeHost
+from tests.support.fake_host import FakeHost
 
 BOOT = "2c5b8e0e-5c1f-4f0e-9a3e-1d1c7b0a6f11"
 PERSON = "op@desk 77 2026-11-21T05:00:00Z"

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import 
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, HostError, System
 
-from tests.unit.engine.resources.conftest import FakeHost
+from tests.support.fake_host import FakeHost
 
 NOW, LATER = Owner("0.2.0", "2026-11-21T05:00:00Z"), Owner("0.3.0", "2027-01-01T00:00:00Z")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.engine.test_undo import World, documents_of
+from tests.support.undone import World, documents_of
 
 SHELF = "/etc/shelf"
 OWN: dict[str, Any] = {"file": SHELF, "state": "directory", "mode": "0700", "with_files": True}

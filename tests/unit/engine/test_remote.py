@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import an
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
-from tests.unit.engine.resources.conftest import FakeHost
+from tests.support.fake_host import FakeHost
 
 MOTD = {"role": "demo", "resources": [{"file": "/etc/motd", "content": "x\n"}]}
 REQUEST: dict[str, Any] = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_host import FakeHost
 from tests.support.rooted import place
 from tests.support.world import World
-from tests.unit.engine.resources.conftest import FakeHost
 
 
 @pytest.fixture

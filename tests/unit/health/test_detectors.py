@@ -18,7 +18,7 @@ from tests.support.health import GIB, MEMORY, NOW, QUIET, RULES, Record, boot, e
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 BUSY = {"clock": 2418, "power": 86.0, "busy": 96}
 FAULT = {"clock": 507, "power": 12.0, "busy": 96}
-IDLE_UNSURE = {"power_fault", "engine_hung"}
+IDLE_UNSURE = {"power_fault", "engine_hung", "rail_degraded"}
 
 
 def said(record: Record) -> Judgement:
@@ -209,10 +209,10 @@ def test_whoever_pulls_the_fabrics_cable_is_told_to_put_it_back_before_the_power
     """An adapter whose cable comes later may come up slow."""
     narrow = reading([sample(NOW - 1, rails=[rail()]), sample(rails=[rail(pcie={"width": 2.0})])])
     known = catalog.load("health")
-    ways = [entry["way_out"] for entry in (*known["events"], *known["causes"])]
+    ways = [entry["way_out"] for entry in (*known["signs"], *known["causes"])]
     ways += [finding.way_out for finding in said(narrow).findings]
     pulled = [way for way in ways if "QSFP" in way]
-    assert len(pulled) == 5
+    assert len(pulled) == 9
     assert all("put the QSFP cables back in, then the power" in way for way in pulled), pulled
 
 
@@ -224,7 +224,8 @@ def test_whoever_pulls_the_fabrics_cable_is_told_to_put_it_back_before_the_power
         (rail(), rail(pcie={"gigatransfers": 16.0}), ["rail_degraded"]),
         (rail(), rail(pcie={"width": None, "gigatransfers": None}), []),
         (rail(), rail(rate_gbps=100.0), ["rail_slow_link"]),
-        (rail(), rail(state="DOWN", rate_gbps=2.5), []),  # no cable
+        (rail(state="DOWN"), rail(state="DOWN", rate_gbps=2.5), []),  # no cable
+        (rail(), rail(state="DOWN", rate_gbps=2.5), ["rail_down"]),
         (rail(), rail(counters={"out_of_sequence": 8}), ["rail_errors"]),
         (rail(counters={}), rail(counters={"symbol_error": 1}), ["rail_errors"]),
         (rail(counters={}), rail(counters={"np_cnp_sent": 9}), []),  # congestion is no error

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
@@ -17,7 +16,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
-from tests.support.health import GIB, NOW, RULES, Record, gpu, reading, sample
+from tests.support.health import GIB, NOW, RULES, gpu, reading, sample
+from tests.support.looks import look, served
 
 LOADER = 'import sys;f=sys.stdin.buffer;exec(compile(f.read(int(f.readline()[1:])),"opening.py","exec"))'
 
@@ -43,20 +43,6 @@ def test_a_host_needs_nothing_but_the_program_and_every_source_is_used(tmp_path:
     listing = text[:end] + b"print(*[name for name in sys.modules if name.startswith('ansible_coll')])\n"
     names = set(host_run(b"#%d\n%b" % (len(listing), listing)).split())
     assert {f"{carried.PACKAGE}.{name.replace('/', '.')}" for name in modules_of("reading/glance")} <= names
-
-
-def served(tokens: float = 1000, running: float = 1, at_s: float = NOW, **more: Any) -> Record:
-    counters = {
-        "running": running, "generated_tokens": tokens, "waiting": 0.0, "prompt_tokens": 10.0, "ttft_s_sum": 4.0,
-        "ttft_count": 8.0, "step_s_sum": None, "step_count": None, **more.pop("counters", {}),
-    }  # fmt: skip
-    own = {"name": "vllm", "at_s": at_s, "phase": "ready", "since": None, "verdict": None, "counters": counters,
-           "problem": None}  # fmt: skip
-    return {**own, **more}
-
-
-def look(at_s: float = NOW, *services: Record, **more: Any) -> Any:
-    return {"reading": reading([sample(at_s, **more)], at_s=at_s), "services": list(services)}
 
 
 def test_a_look_is_what_the_controller_takes(tmp_path: Path) -> None:

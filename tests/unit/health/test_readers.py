@@ -220,9 +220,25 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
         ("mlx5_core 0000:01:00.0: mlx5_pcie_event: Detected insufficient power on the PCIe slot (27W).", "slot_power",
          "mlx5_core 0000:01:00.0"),
         ("INFO: task vllm:812 blocked for more than 120 seconds.", "hung_task", "vllm:812"),
-        ("Kernel panic - not syncing: Fatal exception", "panic", "Kernel panic"),
+        ("Kernel panic - not syncing: Fatal exception", "panic", "Kernel panic - not syncing"),
         ("thermal thermal_zone0: acpitz: critical temperature reached, shutting down", "critical_temperature",
          "critical temperature reached"),
+        ("NVRM: GPU0 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 diff 6", "xid", "119"),
+        ("NVRM: _kgspRpcRecvPoll: GSP RPC timeout, function 76", "xid", "119"),
+        ("              NVRM: fallen off the bus and is not responding to commands.", "xid", "79"),
+        ("NVRM: The NVIDIA GPU 000f:01:00.0\nNVRM: (PCI ID: 10de:2e12) installed in this system has\n"
+         "NVRM: fallen off the bus and is not responding to commands.", "xid", "79"),
+        ("mlx5_core 0000:01:00.0: mlx5_pcie_event:299:(pid 9): PCIe slot power capability was not advertised.",
+         "slot_capability", "mlx5_core 0000:01:00.0"),
+        ("mlx5_core 0000:01:00.1: wait_func_handle_exec_timeout:1185:(pid 7): cmd[0]: DESTROY_EQ(0x302) timeout. Will"
+         " cause a leak of a command resource", "nic_firmware", "mlx5_core 0000:01:00.1"),
+        ("cx7-pcie-hotplug MTKP0001:00: Cable removal", "cable_removed", "cx7-pcie-hotplug MTKP0001:00"),
+        ("rcu: INFO: rcu_preempt self-detected stall on CPU", "hung_task", "rcu_preempt"),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python3:812]", "panic", "watchdog: BUG: soft lockup"),
+        ("reboot: HARDWARE PROTECTION shutdown (Temperature too high)", "critical_temperature",
+         "HARDWARE PROTECTION shutdown (Temperature"),
+        ("nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "disk", "nvme0"),
+        ("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", "disk", "nvme0n1p2"),
         ("mt7925e 0009:01:00.0: chip reset", "wifi_reset", "mt7925e"),
         ("Linux version 7.0.0-1019-nvidia (buildd@host)", "kernel", "7.0.0-1019-nvidia"),
         ("DMI: NVIDIA NVIDIA_DGX_Spark/P4242, BIOS 5.36_0ACUM018 08/14/2025", "firmware",
@@ -257,9 +273,102 @@ def test_equal_lines_in_a_row_are_counted_and_boots_kept_apart() -> None:
     assert [(event["count"], event["at_s"], event["last_s"]) for event in events] == [(2, 1, 2), (1, 3, 3)]
 
 
+# Names that a login can give: of a program (15 characters), and of a control group, which may be any path.
+FORGED = (
+    "NVRM: Xid (PCI:000f:01:00): 79, pid=1, GPU has fallen off the bus.",
+    "mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W).",
+    "pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error message received",
+    "Kernel panic - not syncing: Fatal exception",
+    "thermal thermal_zone0: acpitz: critical temperature reached, shutting down",
+    "NVRM: nvAssertOkFailed: NV_ERR_NO_MEMORY (0x51) returned",
+    "mt7925e 0009:01:00.0: chip reset",
+    "INFO: task vllm:812 blocked for more than 120 seconds.",
+    "nvme nvme0: controller is down; will reset",
+    "NVRM: abcdefg: NV_ERR_NO_MEMORY",
+    "Linux version 9 (x)",
+    "DMI: x, BIOS 9 01/01/2025",
+    "Killed x due to memory pressure",
+)
+
+
+def dump(name: str) -> list[str]:
+    """What the kernel prints when it kills a program of that name, in a control group of that name."""
+    comm = name[:15]
+    return [
+        f"{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        f"CPU: 3 UID: 1000 PID: 4242 Comm: {comm} Not tainted 6.17.0-1014-nvidia",
+        f"Memory cgroup stats for /user.slice/{name}:",
+        f"[   4242]  1000  4242   123456    1234   987654        0             0 {comm}",
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/user.slice/{name},task_memcg=/x,task={comm},pid=4242,uid=1000",
+        f"Tasks in /user.slice/{name} are going to be killed due to memory.oom.group set",
+        f"{comm}[4242]: segfault at 0 ip 0000 sp 0000 error 4 in {name}[aaaa0000+1000]",
+    ]
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_login_s_names_make_no_fault(name: str) -> None:
+    """An OOM kill in a control group or a program of any name is that kill alone."""
+    killed = f"Memory cgroup out of memory: Killed process 4242 ({name[:15]}) total-vm:1kB"
+    text = "\n".join(entry(line, 1000 + place) for place, line in enumerate([*dump(name), killed]))
+    assert [event["kind"] for event in kernel_log.parse_journal(text)] == ["oom_kill"]
+    dmesg = "\n".join(f"[ {place + 1}.000001] {line}" for place, line in enumerate([*dump(name), killed]))
+    assert [event["kind"] for event in kernel_log.parse_dmesg(dmesg, 0)] == ["oom_kill"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "message", "key"),
+    [
+        ("earlyoom.service", 'sending SIGTERM to process 812 uid 1000 "python3": badness 900, VmRSS 9 MiB',
+         'uid 1000 "python3"'),
+        ("systemd-oomd.service", "Killed /system.slice/docker-1.scope due to memory pressure for /system.slice",
+         "/system.slice/docker-1.scope"),
+    ],
+)  # fmt: skip
+def test_programs_that_kill_for_memory_are_heard(unit: str, message: str, key: str) -> None:
+    told = json.dumps({**json.loads(entry(message)), "_SYSTEMD_UNIT": unit})
+    (event,) = kernel_log.parse_journal(told)
+    assert (event["kind"], event["key"]) == ("oom_daemon", key)
+    assert re.search(kernel_log.GUARD_GREP, message), "journalctl would not give this line"
+    assert kernel_log.parse_journal(told.replace(unit, "x.service")) == []
+
+
+def test_what_a_gpu_asks_for_last_is_kept() -> None:
+    asks = "NVRM: Xid (PCI:000f:01:00): 154, GPU recovery action changed from {} to {}"
+    texts = [asks.format("0x0 (None)", "0x2 (Node Reboot Required)"), asks.format("0x2 (Node Reboot)", "0x0 (None)")]
+    events = kernel_log.parse_journal("\n".join(entry(text, place) for place, text in enumerate(texts)))
+    assert [event["text"] for event in events] == texts
+
+
+def test_the_beginning_of_a_young_boot_is_read_whatever_its_clock_said(tmp_path: Path) -> None:
+    """--since leaves out what the kernel said before the clock was set."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    xid = json.loads(entry("NVRM: Xid (PCI:000f:01:00): 79, pid=1", 1000))
+    late = {**json.loads(entry("Kernel panic - not syncing", 9000)), "__CURSOR": "b"}
+
+    def journal(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        kernel = "_TRANSPORT=kernel" in argv
+        early = [{**xid, "__CURSOR": "a"}] if "--boot" in argv else []
+        return Completed(tuple(argv), 0, "\n".join(map(json.dumps, [*early, late])) if kernel else "")
+
+    host = HostReader(system=System(tmp_path, journal))
+    assert [one["kind"] for one in kernel_log.read_events(host, None, since_s=8000)] == ["panic"]
+    young = kernel_log.read_events(host, None, since_s=8000, this_boot=True)
+    assert [(one["kind"], one["count"]) for one in young] == [("xid", 1), ("panic", 1)]
+
+
+def test_where_journald_names_devices_a_line_of_one_needs_it() -> None:
+    line = "mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W)."
+    marked = json.dumps({**json.loads(entry(line, 2000)), "_KERNEL_DEVICE": "+pci:0000:01:00.0"})
+    (event,) = kernel_log.parse_journal(entry(line) + "\n" + marked)
+    assert (event["at_s"], event["count"]) == (2000, 1)
+    assert [event["count"] for event in kernel_log.parse_journal(entry(line))] == [1], "an old journal marks none"
+
+
 def test_the_newest_line_comes_first_out_of_journalctl_and_last_out_of_here() -> None:
-    text = "\n".join([entry("Linux version 7.0 (x)", 9), entry("Linux version 6.17 (x)", 5), entry("Kernel panic", 7)])
-    assert [event["key"] for event in kernel_log.parse_journal(text)] == ["6.17", "Kernel panic", "7.0"]
+    text = "\n".join(
+        [entry("Linux version 7.0 (x)", 9), entry("Linux version 6.17 (x)", 5), entry("Kernel panic - not syncing", 7)]
+    )
+    assert [event["key"] for event in kernel_log.parse_journal(text)] == ["6.17", "Kernel panic - not syncing", "7.0"]
 
 
 def test_what_is_quoted_is_short_printable_and_names_no_gpu() -> None:

@@ -193,6 +193,10 @@ def test_a_whole_reading(machine: Machine) -> None:
     record = read(machine, 2)
     assert (record["kernel"], record["kho_off"], record["firmware"]) == ("6.17.0-1014-nvidia", True, "5.36_0ACUM018")
     assert record["boot"] == BOOT[:12]
+    assert record["clock_lock_mhz"] is None
+    unit = "[Service]\nExecStart=/usr/local/sbin/gb10-clock-lock 300 1400\nExecStop=-/usr/bin/nvidia-smi -rgc\n"
+    write(machine.root, "/etc/systemd/system/gb10-clock-lock.service", unit)
+    assert read(machine, 1)["clock_lock_mhz"] == 1400
     assert [(zone["temperature_c"], zone["critical_c"]) for zone in record["zones"]] == [
         (52, 104.8), (61.3, None), (None, None),
     ]  # fmt: skip

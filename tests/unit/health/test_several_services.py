@@ -90,7 +90,8 @@ def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
         replace(host, system=System(tmp_path, lambda argv, *_: (said.append(argv), Completed((), 0))[1])), NOW
     )
     units = {"_SYSTEMD_UNIT=gb10-vllm.service", "_SYSTEMD_UNIT=gb10-vllm-chat.service"}
-    assert units <= set(said[-1])
+    assert units <= set(said[-2])
+    assert {f"_SYSTEMD_UNIT={unit}" for unit in kernel_log.GUARDS} <= set(said[-1])
     boots._last_lines(host, "b")
     assert units <= set(said[-1])
 
@@ -132,6 +133,7 @@ def test_a_line_names_its_service_and_is_counted_with_it() -> None:
 def test_the_unit_and_who_reads_its_lines_know_them_by_the_same_words() -> None:
     """They travel apart, so neither imports the other."""
     assert kernel_log.OWN == log.OWN
+    assert kernel_log.CONTAINER_STREAM == log.SPEAKER
 
 
 @pytest.mark.parametrize("unit", ["gb10-vllm.service", "gb10-vllm-chat.service"])
@@ -185,3 +187,12 @@ def test_a_cause_names_the_unit_of_the_service_that_it_is_about() -> None:
         told = {**said, "service": service} if service else said
         (failed,) = answer("spark-a", reading(events=[told]), RULES, 14).causes  # type: ignore[arg-type]
         assert failed.id == "service_failed" and f"`journalctl -u {unit}` has" in failed.way_out
+
+
+def test_a_stream_of_a_container_speaks_for_nobody() -> None:
+    """Its lines may say anything; the name of the stream is the unit's to give. U+2028 tears no entry."""
+    common = {"__REALTIME_TIMESTAMP": "1795420800000000", "_BOOT_ID": "0" * 32, "_SYSTEMD_UNIT": "gb10-vllm.service"}
+    forged = {**common, "MESSAGE": "gb10-vllm: gpu_dead: x\u2028y", "SYSLOG_IDENTIFIER": "gb10-container"}
+    own = {**forged, "SYSLOG_IDENTIFIER": "gb10-vllm"}
+    text = "\n".join(json.dumps(entry, ensure_ascii=False) for entry in (forged, own))
+    assert [entry["speaker"] for entry in kernel_log.lines(text)] == [kernel_log.CONTAINER, kernel_log.UNIT]

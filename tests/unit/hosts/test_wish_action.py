@@ -11,7 +11,7 @@ from jinja2 import Environment
 
 from tests.support.plays import put_ssh
 from tests.support.rig import ROOT
-from tests.unit.hosts.test_undo_action import Run
+from tests.support.undo_action import Run
 
 # Stands in for ssh, as that of undo: keeps each program, and answers as the host that its destination names.
 SSH = """#!/bin/bash

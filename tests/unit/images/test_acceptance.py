@@ -2,79 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-import io
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, difference
-from ansible_collections.gb10.fleet.plugins.module_utils.images import facts as image_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Trial
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Source, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
 
 from tests.support import images
 from tests.support.fatbins import A, entry, extension
-
-VLLM = f"{images.SITE}/vllm"
-C, MOE = (f"{VLLM}/{name}_stable_libtorch.abi3.so" for name in ("_C", "_moe_C"))
-STOCK = images.vllm(kernels=extension(entry(90)))
-# As many as the released wheel has.
-NATIVE: dict[str, images.Content] = {
-    C: extension(*[entry(120)] * 85),
-    MOE: extension(*[entry(120)] * 27),
-}
-INSIDE: dict[str, Any] = {
-    "versions": {"vllm": "0.33.0", "torch": "2.11.0"},
-    "imports": {"vllm": None, "vllm._C_stable_libtorch": None, "vllm._moe_C_stable_libtorch": None},
-    "operators": ["_C::rms_norm(Tensor! out) -> ()", "_moe_C::topk(Tensor a) -> Tensor"],
-    "libraries": {f"/{C}": ["libcuda.so.1"], f"/{MOE}": []},
-}
-SERVED = {"verdict": "serving", "text": "answers 2 questions rightly", "tokens_per_s": 48.6}
-BASE_SERVED = {**SERVED, "tokens_per_s": 13.3}
-
-
-def looked(layers: list[bytes], config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """Facts, what Docker would say of it, and the layers."""
-    image = archive.of_stream(io.BytesIO(images.docker_archive(layers, config)))
-    read = {**image_facts.of("lab/vllm", "archive", image.config, image.layers), "id": "1", "names": [], "digests": []}
-    names = [str(hash(layer)) for layer in layers]
-    return read, {"RootFS": {"Layers": names}, "Config": config["config"]}, image.layers
-
-
-BASE_LAYER = images.layer(STOCK)
-BASE_FACTS, BASE_TOLD, _ = looked([BASE_LAYER], images.CONFIG)
+from tests.support.image_trials import BASE_FACTS, INSIDE, MOE, NATIVE, SERVED, STOCK, VLLM, C, trial
 
 
 def a_plan(**changes: Any) -> BuildPlan:
     base = {**BASE_FACTS, "versions": {**BASE_FACTS["versions"], "cuda": "13.0.2"}}
-    builder = build_plan.Builder(120 << 30, 100 << 30, 20, 500 << 30, "0.31.1")
-    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("/srv", "f" * 40, tag="v0.33.0")), builder)
+    builder = Builder(120 << 30, 100 << 30, 20, 500 << 30, "0.31.1")
+    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("x.tar", "0", version="0.33.0")), builder)
     assert made.verdict == build_plan.BUILD, made.refusals
     return made
-
-
-def trial(
-    top: Mapping[str, images.Content] | None = None,
-    *,
-    config: Mapping[str, Any] = images.CONFIG,
-    inside: Mapping[str, Any] | None = None,
-    served: Mapping[str, Any] | None = SERVED,
-    below: bytes = BASE_LAYER,
-) -> Trial:
-    read, told, found = looked([below, images.layer(NATIVE if top is None else top)], config)
-    return Trial(
-        difference.of(BASE_TOLD, told, found),
-        read,
-        BASE_FACTS,
-        {**copy.deepcopy(INSIDE), **(inside or {})},
-        INSIDE,
-        served,
-        BASE_SERVED,
-    )
 
 
 def without(name: str) -> dict[str, images.Content]:

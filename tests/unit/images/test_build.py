@@ -8,6 +8,8 @@ import subprocess
 import threading
 import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
+
+from tests.support.archive import packed, sha256
+from tests.support.attacker import tally
+from tests.support.checkouts import checkout, git
 
 TAG = "0123456789ab"
 PLAN: dict[str, Any] = {
@@ -29,9 +36,7 @@ PLAN: dict[str, Any] = {
     "platform": "linux/arm64",
     "inputs": TAG + "f" * 52,
     "dockerfile": "ARG BASE\nFROM ${BASE}\n",
-    "contexts": {"source": "/srv/v llm"},
-    "wheels": [],
-    "patches": [],
+    "files": {},
 }
 LABELS = {"Config": {"Labels": {"gb10-fleet.image.verdict": "accepted", "org.other": "x"}}}
 
@@ -69,7 +74,7 @@ def test_a_build_begins_in_a_unit_that_outlives_its_caller(tmp_path: Path) -> No
     assert f"--unit=gb10-image-build-{TAG}.service" in started and started[-2] == "/bin/sh"
     script = (tmp_path / "images" / TAG / "run.sh").read_text()
     assert f"--tag gb10-fleet/built:candidate-{TAG} " in script
-    assert "--platform linux/arm64" in script and "'source=/srv/v llm'" in script
+    assert "--platform linux/arm64" in script
     assert host.said("docker", "tag") == [["docker", "tag", "sha256:base", f"gb10-fleet/build-base:{TAG}"]]
     assert (tmp_path / "images" / TAG / "Dockerfile").read_text() == PLAN["dockerfile"]
 
@@ -184,9 +189,9 @@ def a_wheel(path: Path) -> Path:
 
 def test_a_wheel_is_known_by_its_own_words(tmp_path: Path) -> None:
     path = a_wheel(tmp_path / "flash_x-1.0-py3-none-any.whl")
-    told = ingredients.wheel({"path": str(path), "sha256": ingredients.sha256(path)})
-    assert (told["package"], told["version"], told["tops"]) == ("flash-x", "1.0", ["flash_x"])
-    assert told["scripts"] == ["Flash", "tool"]
+    told = ingredients.wheel({"path": str(path), "sha256": sha256(path)})
+    assert (told.package, told.version, told.tops) == ("flash-x", "1.0", ["flash_x"])
+    assert told.scripts == ["Flash", "tool"]
 
 
 @pytest.mark.parametrize(
@@ -212,39 +217,52 @@ def test_a_wheel_with_another_checksum_is_not_taken(tmp_path: Path, given: dict[
 def test_a_patch_stays_below_the_packages(tmp_path: Path, text: str, files: list[str] | None) -> None:
     path = tmp_path / "x.patch"
     path.write_text(text)
-    given = {"path": str(path), "sha256": ingredients.sha256(path)}
+    given = {"path": str(path), "sha256": sha256(path)}
     if files is None:
         with pytest.raises(ImageError, match="bad_patch"):
             ingredients.patch(given)
     else:
-        assert ingredients.patch(given)["files"] == files
+        assert ingredients.patch(given).files == files
 
 
-def test_a_source_is_its_files_and_not_what_it_calls_itself(tmp_path: Path) -> None:
-    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n\nVersion: no\n")
-    first = ingredients.source(str(tmp_path))
-    assert (first["version"], first["commit"]) == ("0.33.0", "")
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "x").write_text("1")
-    assert ingredients.tree(tmp_path) == first["digest"]
-    (tmp_path / "setup.py").write_text("1")
-    assert ingredients.tree(tmp_path) != first["digest"]
+@pytest.mark.parametrize(
+    ("prefix", "form", "version"), [("vllm-0.33.0/", "tar.gz", "0.33.0"), ("vllm/", "tar", ""), ("x-1/", "tar.gz", "")]
+)
+def test_a_source_says_its_commit_and_its_release(tmp_path: Path, prefix: str, form: str, version: str) -> None:
+    path = tmp_path / f"source.{form}"
+    checkout(tmp_path / "checkout")
+    git(tmp_path / "checkout", "archive", f"--prefix={prefix}", "-o", str(path), "HEAD")
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
+    assert (len(told.commit), told.version, told.name) == (40, version, path.name)
 
 
-def test_a_checkout_says_commit_tag_and_changes(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main")
-        subprocess.run(["git", *identity, "-C", str(tmp_path), *words], check=True, capture_output=True)
+def test_an_archive_of_a_release_has_no_commit(tmp_path: Path) -> None:
+    path = tmp_path / "vllm-0.33.0.tar"
+    path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
+    assert (told.commit, told.version) == ("", "0.33.0")
 
-    git("init")
-    (tmp_path / "setup.py").write_text("1")
-    git("add", ".")
-    git("commit", "-m", "x", "--no-gpg-sign")
-    git("tag", "v0.33.0")
-    told = ingredients.source(str(tmp_path))
-    assert (len(told["commit"]), told["tag"], told["dirty"]) == (40, "v0.33.0", False)
-    (tmp_path / "setup.py").write_text("2")
-    assert ingredients.source(str(tmp_path))["dirty"]
+
+@pytest.mark.parametrize("content", [b"", b"no archive", packed({"setup.py": b"1"}), packed({"vllm/x.py": b"1"})])
+def test_what_is_no_archive_of_a_source_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "source.tar"
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match="bad_source"):
+        ingredients.source({"path": str(path), "sha256": sha256(path)})
+
+
+def test_what_is_built_from_is_a_copy_that_was_proven_again(tmp_path: Path) -> None:
+    path = tmp_path / "source.tar"
+    path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
+    made = a_build(Host(), tmp_path)
+    made.start({**PLAN, "files": {"source": [asdict(told)], "wheels": []}})
+    copy = made.folder / "source" / path.name
+    assert copy.read_bytes() == path.read_bytes()
+    assert f"--build-context source={copy.parent} " in (made.folder / "run.sh").read_text()
+    path.write_bytes(packed({"vllm-0.33.0/setup.py": b"2"}))
+    with pytest.raises(ImageError, match=r"checksum_wrong: .* has changed meanwhile"):
+        made.start({**PLAN, "files": {"source": [asdict(told)]}})
 
 
 def test_who_holds_the_gpu_is_known_by_the_container() -> None:
@@ -281,19 +299,6 @@ def test_the_script_reads_this_python(tmp_path: Path) -> None:
     said = json.loads(done.stdout.removeprefix(inside.MARK))
     assert said["imports"]["json"] is None and "ModuleNotFoundError" in said["imports"]["no_such_thing"]
     assert said["libraries"] == {"/bin/sh": []}
-
-
-def test_the_collector_takes_the_named_extensions_only(tmp_path: Path) -> None:
-    (tmp_path / "dist").mkdir()
-    with zipfile.ZipFile(tmp_path / "dist" / "vllm-0.33.0.whl", "w") as archive:
-        for name in ("vllm/_C.abi3.so", "vllm/_C_stable.abi3.so", "vllm/deep/_C.abi3.so"):
-            archive.writestr(name, name)
-    (tmp_path / "collect.py").write_text(build.COLLECT)
-    words = ["python3", str(tmp_path / "collect.py"), str(tmp_path / "dist"), str(tmp_path / "out")]
-    subprocess.run([*words, "_C"], check=True)
-    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"_C.so": "vllm/_C.abi3.so"}
-    done = subprocess.run([*words, "_moe_C"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "error: the build made no vllm/_moe_C.*.so" in done.stderr
 
 
 GIVEN: dict[str, Any] = {
@@ -336,6 +341,33 @@ def test_the_first_round_warms_up_and_the_best_of_the_others_counts() -> None:
 def test_garbage_is_not_measured() -> None:
     said = served(Server([], "41"), Host())
     assert (said["verdict"], said["tokens_per_s"]) == ("garbage", None)
+
+
+def test_no_image_is_accepted_by_what_another_login_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server answers all rightly, at the port of the trial; the container runs beside it."""
+    talker = Server([1.0] * 9)
+
+    class Login(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            reply = talker(self.path, body, 1.0)
+            self.send_response(reply.status or 500)
+            self.end_headers()
+            self.wfile.write(reply.body.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(trial, "run_command", lambda argv, *_: Completed(tuple(argv), 0, "1\n"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Login) as login:
+        threading.Thread(target=login.serve_forever, args=(0.02,), daemon=True).start()
+        given = {**GIVEN, "port": login.server_address[1]}
+        said = trial.serve("lab/vllm:1", given, Host(), sleep=lambda _: None)
+        login.shutdown()
+    tally("a login at the port of an image's trial: images accepted", 1, int(said["verdict"] == "serving"))
+    assert said["verdict"] == "foreign_listener"
 
 
 def test_a_model_is_served_on_loopback_by_the_image_s_own_vllm() -> None:

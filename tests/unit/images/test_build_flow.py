@@ -13,14 +13,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 
-from tests.unit.images.test_acceptance import BASE_FACTS, BASE_SERVED, INSIDE, SERVED, trial
+from tests.support.image_trials import ARCHIVE, BASE_FACTS, BASE_SERVED, BUILDER, INSIDE, SERVED, SOURCE, trial
 
-VARIABLES = {"vllm_image_base": "lab/vllm:1", "vllm_image_model": "/srv/model", "vllm_image_source": "/srv/vllm"}
-BUILDER = {
-    **{"memory_bytes": 120 << 30, "available_bytes": 100 << 30, "cores": 20, "free_bytes": 500 << 30},
-    **{"buildx": "0.31.1", "serving": []},
-}
-SOURCE = {"path": "/srv/vllm", "commit": "f" * 40, "tag": "v0.33.0", "version": "", "dirty": False, "digest": "d"}
+VARIABLES = {"vllm_image_base": "lab/vllm:1", "vllm_image_model": "/srv/model", "vllm_image_source": ARCHIVE}
 GOOD = trial()
 
 
@@ -33,8 +28,8 @@ class Built:
         self.asked: list[str] = []
         self.given: dict[str, Any] = {}
         self.answers: dict[str, Any] = {
-            "look": {"facts": facts, "builder": BUILDER, "source": SOURCE, "wheels": [], "patches": []},
-            "start": {"changed": True},
+            "look": {"facts": facts, "builder": BUILDER, "source": [SOURCE], "wheels": [], "patches": []},
+            "start": {},
             "examine": {
                 "difference": GOOD.difference,
                 "facts": GOOD.facts,
@@ -43,7 +38,7 @@ class Built:
                 "base_inside": INSIDE,
             },
             "serve": {"served": SERVED, "base_served": BASE_SERVED},
-            "settle": {"changed": True, "image": "gb10-fleet/built:x", "digests": []},
+            "settle": {"image": "gb10-fleet/built:x", "digests": []},
             **changes,
         }
 
@@ -51,7 +46,7 @@ class Built:
         step = arguments["step"]
         self.asked.append(step)
         self.given[step] = arguments["request"]
-        return copy.deepcopy(self.states.pop(0) if step == "read" else self.answers[step])
+        return {"found": copy.deepcopy(self.states.pop(0) if step == "read" else self.answers[step])}
 
 
 @pytest.fixture
@@ -89,7 +84,7 @@ def test_a_build_is_begun_waited_for_judged_and_tagged(made: Any, tmp_path: Path
 
 def test_where_the_store_knows_a_digest_it_is_what_serves(made: Any) -> None:
     name = f"gb10-fleet/built@sha256:{'1' * 64}"
-    built = Built([{"state": "built"}], settle={"changed": True, "image": "gb10-fleet/built:x", "digests": [name]})
+    built = Built([{"state": "built"}], settle={"image": "gb10-fleet/built:x", "digests": [name]})
     lines = made(built)["lines"]
     assert f"    vllm_image: {name}" in lines and not [line for line in lines if "allow_tag" in line]
 
@@ -142,7 +137,7 @@ def test_check_mode_begins_nothing(made: Any) -> None:
     assert (said["verdict"], said["changed"], built.asked) == ("would_build", True, ["look", "read"])
     image, what = said["lines"]
     assert image.startswith("would build gb10-fleet/built:") and image.endswith(" from lab/vllm:1")
-    assert " for 12.0 from /srv/vllm, " in what
+    assert " for 12.0 from vllm-0.33.0.tar.gz, " in what
 
 
 def test_without_a_gap_nobody_is_asked_for_more(made: Any) -> None:

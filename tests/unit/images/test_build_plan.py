@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images import progress
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Patch, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Source, Wheel, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
+
+from tests.support.archive import packed
 
 GIB = 1 << 30
 SITE = "/usr/local/lib/python3.12/dist-packages"
 NIGHTLY = "0.17.0rc1.dev102+ge68de8adc"
 COMMIT = "e68de8adc0301babb3bb3fcd2ddccaf98e7695c8"
-BUILDER = build_plan.Builder(
-    memory_bytes=119 * GIB, available_bytes=20 * GIB, cores=20, free_bytes=500 * GIB, buildx="0.31.1"
-)
-KERNELS = Wish("kernels", "vllm/vllm-openai:cu130-nightly", source=Source("/srv/vllm", commit=COMMIT))
+BUILDER = Builder(memory_bytes=119 * GIB, available_bytes=20 * GIB, cores=20, free_bytes=500 * GIB, buildx="0.31.1")
+KERNELS = Wish("kernels", "vllm/vllm-openai:cu130-nightly", source=Source("vllm.tar.gz", "c" * 64, COMMIT))
 WHEEL = Wheel(
     "flashinfer_python-0.7.2-py3-none-any.whl", "a" * 64, 5 << 20, "flashinfer-python", "0.7.2", ("flashinfer",)
 )
@@ -60,7 +68,7 @@ def facts(version: str | None = NIGHTLY, *, native: bool = False, **changes: Any
     }
 
 
-def planned(wish: Wish = KERNELS, builder: build_plan.Builder = BUILDER, **changes: Any) -> BuildPlan:
+def planned(wish: Wish = KERNELS, builder: Builder = BUILDER, **changes: Any) -> BuildPlan:
     return build_plan.plan(facts(**changes), wish, builder)
 
 
@@ -79,20 +87,19 @@ def test_a_gap_is_built_from_the_commit_of_the_base() -> None:
     assert (made.verdict, made.refusals, made.recipe) == (BUILD, (), "kernels-0.17")
     assert made.may_differ == (f"{SITE}/vllm/_C.abi3.so", f"{SITE}/vllm/_moe_C.abi3.so")
     assert made.expected == {"_C": 52, "_moe_C": 12} and made.exact
-    assert made.contexts == {"source": "/srv/vllm"}
 
 
 @pytest.mark.parametrize(
-    ("version", "tag", "files"),
+    ("version", "files"),
     [
-        ("0.18.1", "v0.18.1", ["_C", "_moe_C"]),
-        ("0.19.0", "v0.19.0", ["_C", "_C_stable_libtorch", "_moe_C"]),
-        ("0.23.1", "v0.23.1", ["_C", "_C_stable_libtorch", "_moe_C"]),
-        ("0.24.0", "v0.24.0", ["_C_stable_libtorch", "_moe_C_stable_libtorch"]),
+        ("0.18.1", ["_C", "_moe_C"]),
+        ("0.19.0", ["_C", "_C_stable_libtorch", "_moe_C"]),
+        ("0.23.1", ["_C", "_C_stable_libtorch", "_moe_C"]),
+        ("0.24.0", ["_C_stable_libtorch", "_moe_C_stable_libtorch"]),
     ],
 )
-def test_which_files_go_in_depends_on_the_version(version: str, tag: str, files: list[str]) -> None:
-    made = planned(replace(KERNELS, source=Source("/srv/vllm", commit=COMMIT, tag=tag)), version=version)
+def test_which_files_go_in_depends_on_the_version(version: str, files: list[str]) -> None:
+    made = planned(replace(KERNELS, source=Source("vllm.tar.gz", "c" * 64, version=version)), version=version)
     assert [path.rpartition("/")[2] for path in made.may_differ] == [f"{name}.abi3.so" for name in files]
 
 
@@ -105,10 +112,18 @@ def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
     ("wish", "changes", "says"),
     [
         (replace(KERNELS, source=None), {}, "vllm_image_source is empty"),
-        (replace(KERNELS, source=Source("/srv/vllm", "f" * 40)), {}, "`git checkout e68de8adc` there"),
-        (replace(KERNELS, source=Source("/srv/vllm", COMMIT, dirty=True)), {}, "in no commit"),
-        (replace(KERNELS, source=Source("/srv/vllm", COMMIT)), {"version": "0.33.0"}, "`git checkout v0.33.0`"),
-        (replace(KERNELS, source=Source("/s", COMMIT, tag="v0.32.0")), {"version": "0.33.0"}, "is vLLM 0.32.0"),
+        (
+            replace(KERNELS, source=Source("x.tar", "0", "f" * 40)),
+            {},
+            "`git archive --prefix=vllm/ e68de8adc` writes",
+        ),
+        (replace(KERNELS, source=Source("x.tar", "0")), {}, "x.tar is of no commit"),
+        (KERNELS, {"version": "0.33.0"}, "`git archive --prefix=vllm-0.33.0/ v0.33.0` writes"),
+        (
+            replace(KERNELS, source=Source("x.tar", "0", version="0.32.0")),
+            {"version": "0.33.0"},
+            "is vLLM 0.32.0",
+        ),
         (replace(KERNELS, architectures="12.1"), {}, "arch_12_1_traps: 12.1"),
         (replace(KERNELS, architectures="12.0;12.1a"), {"version": "0.19.0"}, "arch_12_1_of_0_19: 12.1a"),
         (replace(KERNELS, base="nvcr.io/nvidia/vllm:26.10-py3"), {}, "vendor_fork"),
@@ -124,12 +139,12 @@ def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
         (KERNELS, {"vllm_folders": ["/a/vllm", "/b/vllm"]}, "more than once"),
         (replace(OVERLAY, patches=(LOCKED,)), {"version": "0.33.0"}, "locked_patch"),
         (
-            replace(OVERLAY, wheels=(replace(WHEEL, name="transformers-5.2.0-py3-none-any.whl"),)),
+            replace(OVERLAY, wheels=(replace(WHEEL, path="transformers-5.2.0-py3-none-any.whl"),)),
             {"version": "0.33.0"},
             "full_rebuild",
         ),
         (
-            replace(OVERLAY, wheels=(replace(WHEEL, name="vllm-0.33.0+cu129-cp38-abi3-linux_aarch64.whl"),)),
+            replace(OVERLAY, wheels=(replace(WHEEL, path="vllm-0.33.0+cu129-cp38-abi3-linux_aarch64.whl"),)),
             {"version": "0.33.0"},
             "wrong_cuda",
         ),
@@ -143,7 +158,7 @@ def test_what_leads_nowhere_is_refused_with_its_reason(wish: Wish, changes: dict
 
 
 def test_a_wheel_for_the_cuda_of_the_base_is_taken() -> None:
-    wheel = replace(WHEEL, name="vllm-0.33.0+cu130-cp38-abi3-linux_aarch64.whl")
+    wheel = replace(WHEEL, path="vllm-0.33.0+cu130-cp38-abi3-linux_aarch64.whl")
     assert planned(replace(OVERLAY, wheels=(wheel,)), version="0.33.0").verdict == BUILD
 
 
@@ -164,7 +179,7 @@ def test_every_dead_end_can_be_met() -> None:
         (replace(BUILDER, serving=("gb10-vllm",), available_bytes=40 * GIB), 1),
     ],
 )
-def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, jobs: int) -> None:
+def test_jobs_follow_from_the_memory_that_is_left(builder: Builder, jobs: int) -> None:
     made = planned(builder=builder)
     assert made.jobs == jobs and f'MAX_JOBS="{jobs}"' in made.dockerfile
 
@@ -178,7 +193,7 @@ def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, j
         (replace(BUILDER, buildx=None), "docker-buildx-plugin"),
     ],
 )
-def test_a_builder_without_room_is_refused(builder: build_plan.Builder, says: str) -> None:
+def test_a_builder_without_room_is_refused(builder: Builder, says: str) -> None:
     made = planned(builder=builder)
     assert made.verdict == REFUSED and says in " ".join(made.refusals)
 
@@ -186,9 +201,7 @@ def test_a_builder_without_room_is_refused(builder: build_plan.Builder, says: st
 def test_the_same_inputs_are_the_same_image_whoever_builds() -> None:
     first = planned()
     assert first.inputs == planned(builder=replace(BUILDER, cores=2)).inputs
-    other = replace(KERNELS, source=Source("/srv/vllm", "e68de8adcffff"))
-    assert first.inputs != planned(other).inputs
-    assert first.inputs != planned(replace(KERNELS, source=Source("/srv/vllm", COMMIT, digest="1"))).inputs
+    assert first.inputs != planned(replace(KERNELS, source=Source("vllm.tar.gz", "d" * 64, COMMIT))).inputs
     assert first.inputs != planned(id="sha256:" + "2" * 64).inputs
     assert len(first.tag) == 12
 
@@ -208,12 +221,14 @@ RUN --network=none set -eu; if [ ! -e /usr/local/cuda/lib64/libnvrtc.so ] && \
 [ -e {SITE}/nvidia/cu13/lib/libnvrtc.so.13 ]; then \
 mkdir -p $(dirname /usr/local/cuda/lib64/libnvrtc.so); \
 ln -s {SITE}/nvidia/cu13/lib/libnvrtc.so.13 /usr/local/cuda/lib64/libnvrtc.so; fi
-RUN set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir 'cmake>=3.26.1' ninja \
-'packaging>=24.2' 'setuptools>=77.0.3' 'setuptools-scm>=8.0' wheel jinja2
+RUN set -eu; printf '%s\\n' PINS >/gb10-tools.txt; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet \
+--no-cache-dir --no-deps --only-binary=:all: --require-hashes --requirement /gb10-tools.txt
 ENV TORCH_CUDA_ARCH_LIST="12.0" MAX_JOBS="4"
 RUN --mount=type=cache,id=gb10-TAG,target=/gb10-build,sharing=locked --mount=type=bind,from=source,target=/gb10-source \
---mount=type=bind,target=/gb10-tools set -eu; cp -a --update /gb10-source/. /gb10-build/; cd /gb10-build; rm -rf dist; \
-python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/collect.py dist /gb10-out _C _moe_C
+set -eu; python3 -m tarfile -e /gb10-source/vllm.tar.gz /gb10-unpacked; \
+cp -a --update /gb10-unpacked/*/. /gb10-build/; cd /gb10-build; rm -rf dist; \
+python3 setup.py --quiet bdist_wheel; python3 -m zipfile -e dist/*.whl /gb10-wheel; mkdir /gb10-out; \
+for name in _C _moe_C; do cp /gb10-wheel/vllm/$name.*.so /gb10-out/$name.so; done; chmod 755 /gb10-out/*
 FROM ${{BASE}}
 COPY --from=builder ["/gb10-out/_C.so", "{SITE}/vllm/_C.abi3.so"]
 COPY --from=builder ["/gb10-out/_moe_C.so", "{SITE}/vllm/_moe_C.abi3.so"]
@@ -222,7 +237,58 @@ COPY --from=builder ["/gb10-out/_moe_C.so", "{SITE}/vllm/_moe_C.abi3.so"]
 
 def test_the_dockerfile_of_kernels_compiles_aside_and_copies_named_files() -> None:
     made = planned()
-    assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag)
+    tools = catalog.load("image_recipes")["toolchain"]["tools"]["value"]
+    pins = shlex.join(" ".join([pin, *(f"--hash=sha256:{each}" for each in sums)]) for pin, sums in tools.items())
+    assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag).replace("PINS", pins)
+
+
+SETUP = """\
+import pathlib, zipfile
+pathlib.Path("dist").mkdir()
+with zipfile.ZipFile("dist/vllm-0.17.0.whl", "w") as archive:
+    for name in @MADE@:
+        archive.writestr(name, name)
+"""
+
+
+def compiled(folder: Path, made: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The step that compiles, by a shell of this machine; `made` is in the wheel."""
+    (line,) = (line for line in planned().dockerfile.splitlines() if "setup.py" in line)
+    words = line.partition(" set -eu; ")[2].replace("/gb10-", f"{folder}/gb10-")
+    for name in ("gb10-source", "gb10-build"):
+        (folder / name).mkdir(exist_ok=True)
+    source = packed({"vllm/setup.py": SETUP.replace("@MADE@", repr(made)).encode(), "vllm/csrc/x.cu": b"1"})
+    (folder / "gb10-source" / "vllm.tar.gz").write_bytes(gzip.compress(source))
+    shutil.rmtree(folder / "gb10-out", ignore_errors=True)
+    return subprocess.run(["sh", "-euc", words], capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_of_what_was_compiled_the_named_extensions_are_taken(tmp_path: Path) -> None:
+    both = ["vllm/_C.abi3.so", "vllm/_moe_C.abi3.so"]
+    done = compiled(tmp_path, [*both, "vllm/_C_stable.abi3.so", "vllm/deep/_C.abi3.so"])
+    assert done.returncode == 0, done.stderr
+    out = {path.name: (path.read_text(), path.stat().st_mode & 0o777) for path in (tmp_path / "gb10-out").iterdir()}
+    assert out == {"_C.so": (both[0], 0o755), "_moe_C.so": (both[1], 0o755)}
+    again = compiled(tmp_path, both)  # of a build that was ended: what was made is made anew only where it must be
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("made", [["vllm/_C.abi3.so"], ["vllm/_C.abi3.so", "vllm/_moe_C.a.so", "vllm/_moe_C.b.so"]])
+def test_an_extension_that_is_missing_or_there_twice_fails_the_build(tmp_path: Path, made: list[str]) -> None:
+    done = compiled(tmp_path, made)
+    assert done.returncode != 0
+    assert "_moe_C" in progress.fault([f"#7 1.2 {line}" for line in done.stderr.splitlines()]).text
+
+
+def test_of_an_index_only_the_very_files_of_the_catalog_are_taken() -> None:
+    """Whoever has the index, or stands before it, compiles nothing of his own into an image."""
+    tools = catalog.load("image_recipes")["toolchain"]["tools"]["value"]
+    assert {pin.partition("==")[0] for pin in tools} == {
+        *("cmake", "ninja", "packaging", "setuptools", "setuptools-scm", "wheel"),
+    }
+    fetching = [line for line in planned().dockerfile.splitlines() if "pip install" in line]
+    assert all("--require-hashes" in line and "--no-deps" in line for line in fetching)
+    assert all(line.count("--hash=sha256:") == sum(map(len, tools.values())) for line in fetching)
 
 
 def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> None:
@@ -266,6 +332,6 @@ def test_an_odd_word_of_the_base_is_refused(word: str) -> None:
 def test_no_line_break_reaches_the_dockerfile() -> None:
     for site, wheel, user in ((f"{SITE}\nRUN x", "a", ""), (SITE, "a\nRUN x", ""), (SITE, "a", "0\rRUN x")):
         with pytest.raises(ValueError, match="line break"):
-            dockerfile.of_overlay(site, [replace(WHEEL, name=wheel)], [PATCH], user)
+            dockerfile.of_overlay(site, [replace(WHEEL, path=wheel)], [PATCH], user)
     with pytest.raises(ValueError, match="line break"):
-        dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), ["cmake"], {}, "c")
+        dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), {"cmake==1": ["0"]}, "s", {}, "c")

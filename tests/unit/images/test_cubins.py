@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import cubins
+from ansible_collections.gb10.fleet.plugins.module_utils.images import budget, cubins
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,23 +28,25 @@ _WHOLE = elf([
 ])  # fmt: skip
 
 
+def of_bytes(content: bytes) -> cubins.Code:
+    return cubins.of(io.BytesIO(content), of_image())
+
+
 def _error(content: bytes) -> str:
     with pytest.raises(cubins.CubinError) as caught:
-        cubins.of_bytes(content)
+        of_bytes(content)
     return caught.value.name
 
 
 def test_kinds_architectures_and_suffixes_are_counted() -> None:
-    code = cubins.of_bytes(_WHOLE)
+    code = of_bytes(_WHOLE)
     assert code.cubins == {"sm_80": 1, "sm_120": 1, "sm_120a": 1, "sm_120f": 1, "sm_90a": 1}
     assert code.ptx == {"compute_80": 1}
-    assert (code.other, code.compressed, code.fat_binaries, code.entries) == (1, 2, 3, 7)
+    assert (code.compressed, code.entries) == (2, 7)
 
 
-def test_a_file_without_gpu_code_is_no_error(tmp_path: Path) -> None:
-    file = tmp_path / "plain.so"
-    file.write_bytes(elf([(".text", b"\xc3")]))
-    assert not cubins.read(file)
+def test_a_file_without_gpu_code_is_no_error() -> None:
+    assert not of_bytes(elf([(".text", b"\xc3")]))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +60,7 @@ def test_a_file_without_gpu_code_is_no_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_cubin_by_itself_says_its_architecture(abi: int, flags: int, name: str) -> None:
-    assert cubins.of_bytes(elf(machine=190, flags=flags, abi=abi)).cubins == {name: 1}
+    assert of_bytes(elf(machine=190, flags=flags, abi=abi)).cubins == {name: 1}
 
 
 def test_more_sections_than_the_header_can_count() -> None:
@@ -65,7 +70,7 @@ def test_more_sections_than_the_header_can_count() -> None:
     struct.pack_into("<HH", content, 60, 0, 0xFFFF)
     struct.pack_into("<Q", content, table + 32, count)
     struct.pack_into("<I", content, table + 40, names)
-    assert cubins.of_bytes(bytes(content)) == cubins.of_bytes(_WHOLE)
+    assert of_bytes(bytes(content)) == of_bytes(_WHOLE)
 
 
 def _of_header(offset: int, layout: str, value: int) -> bytes:
@@ -104,24 +109,35 @@ def test_what_is_wrong_has_a_name(name: str, content: bytes) -> None:
 
 
 def test_a_file_of_nothing_but_entries_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cubins, "MOST_ENTRIES", 50)
-    assert _error(extension(*[entry(120)] * 60)) == "too_many"
-    assert _error(elf([(".nv_fatbin", section(*[fat_binary()] * 60, align=16))])) == "too_many"
+    monkeypatch.setitem(budget.MOST, "nodes", 50)
+    for content in (extension(*[entry(120)] * 60), elf([(".nv_fatbin", section(*[fat_binary()] * 60, align=16))])):
+        with pytest.raises(ImageError, match="too_much"):
+            of_bytes(content)
 
 
 def test_a_section_beside_the_names_is_passed_over() -> None:
     content = bytearray(fatbins.elf([(".nv_fatbin", section(fat_binary(entry(120))))]))
     table = struct.unpack_from("<Q", content, 40)[0]
     struct.pack_into("<I", content, table + 64, 2**31)  # its name is nowhere
-    assert not cubins.of_bytes(bytes(content))
+    assert not of_bytes(bytes(content))
 
 
 def test_a_file_that_shrinks_meanwhile_is_truncated() -> None:
-    def read_at(length: int, offset: int) -> bytes:
-        return _WHOLE[offset : offset + length] if offset < 300 else b""
+    class Shrinking(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(size) if self.tell() < 300 else b""
 
     with pytest.raises(cubins.CubinError, match=r"^truncated: it has become shorter"):
-        cubins.of(read_at, len(_WHOLE))
+        cubins.of(Shrinking(_WHOLE), of_image())
+
+
+class Counted:
+    def __init__(self, file: io.FileIO) -> None:
+        self.file, self.seek, self.tell, self.read_bytes = file, file.seek, file.tell, 0
+
+    def read(self, size: int) -> bytes:
+        self.read_bytes += size
+        return self.file.read(size)
 
 
 def test_only_headers_of_a_big_file_are_read(tmp_path: Path) -> None:
@@ -144,18 +160,11 @@ def test_only_headers_of_a_big_file_are_read(tmp_path: Path) -> None:
         out.write(head)
         out.seek(4096 + size)
         out.write(headers)
-    read = 0
-
-    def read_at(length: int, offset: int) -> bytes:
-        nonlocal read
-        read += length
-        with file.open("rb") as opened:
-            opened.seek(offset)
-            return opened.read(length)
-
-    assert cubins.of(read_at, file.stat().st_size).cubins == cubins.read(file).cubins == {"sm_120": 100}
+    with file.open("rb", buffering=0) as opened:
+        counted = Counted(opened)
+        assert cubins.of(counted, of_image()).cubins == {"sm_120": 100}  # type: ignore[arg-type]
     assert file.stat().st_size > 500_000_000
-    assert read < 200_000
+    assert counted.read_bytes < 200_000
 
 
 @settings(max_examples=100)
@@ -171,7 +180,7 @@ def test_a_spoiled_file_is_read_or_named(spots: list[tuple[int, bytes]]) -> None
     for at, spot in spots:
         content[at : at + len(spot)] = spot
     try:
-        cubins.of_bytes(bytes(content))
+        of_bytes(bytes(content))
     except cubins.CubinError as error:
         assert error.name in _NAMES
 
@@ -181,6 +190,6 @@ def test_a_spoiled_file_is_read_or_named(spots: list[tuple[int, bytes]]) -> None
 def test_any_bytes_as_fat_binaries_are_read_or_named(content: bytes) -> None:
     for body in (content, fat_binary(content)):
         try:
-            cubins.of_bytes(elf([(".nv_fatbin", body)]))
+            of_bytes(elf([(".nv_fatbin", body)]))
         except cubins.CubinError as error:
             assert error.name in _NAMES

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, docker, facts
+from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, facts
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
 from tests.support.fatbins import entry, extension
@@ -182,8 +182,8 @@ def test_of_an_index_the_platform_is_read_that_is_here(tmp_path: Path) -> None:
 
 
 def test_documents_without_an_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MOST_DOCUMENTS", 120)
-    with pytest.raises(ImageError, match=r"^bad_image: its documents"):
+    monkeypatch.setitem(budget.MOST, "characters", 120)
+    with pytest.raises(ImageError, match=r"^too_much: .* characters"):
         archive.of_stream(io.BytesIO(layer({f"{number}.json": "[1" + " " * 50 + "]" for number in range(3)})))
 
 

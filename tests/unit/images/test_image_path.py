@@ -13,23 +13,24 @@ import json
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
-from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker
+from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer, vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.support import images
+from tests.support.archive import packed, sha256
+from tests.support.image_trials import BASE_SERVED, BUILDER, INSIDE, NATIVE, SERVED, STOCK
+from tests.support.model_daemon import Daemon, needs_rsync, quiet
 from tests.support.proofs import facts
-from tests.unit.images.test_acceptance import BASE_SERVED, INSIDE, NATIVE, SERVED, STOCK
-from tests.unit.images.test_build_flow import BUILDER, SOURCE
-from tests.unit.serving.test_model_files import Daemon, needs_rsync, quiet
 
 BASE = f"lab/vllm@sha256:{'1' * 64}"
 CUDA = {"usr/local/cuda/version.json": json.dumps({"cuda": {"version": "13.0.2"}})}
@@ -113,16 +114,19 @@ class Builder:
         self.docker, self.state = own, state
 
     def __call__(self, name: str, arguments: Any, *, background: bool = False) -> dict[str, Any]:
-        step, request = arguments["step"], arguments["request"]
+        return {"found": self.found(arguments["step"], arguments["request"])}
+
+    def found(self, step: str, request: Any) -> dict[str, Any]:
         if step == "look":
             read = docker.read(request["base"], self.docker, self.docker.saved)
-            return {"facts": read, "builder": BUILDER, "source": SOURCE, "wheels": [], "patches": []}
+            source = [asdict(ingredients.source(each)) for each in request["source"]]
+            return {"facts": read, "builder": BUILDER, "source": source, "wheels": [], "patches": []}
         made = build.Build(request["name"], request["tag"], self.docker, state=self.state)
         if step == "read":
             return made.read()
         if step == "start":
             made.start(request)
-            return {"changed": True}
+            return {}
         if step == "examine":
             base_facts, _, below = docker.examined(request["base"], self.docker, self.docker.saved)
             found_facts, found, told = docker.examined(made.candidate, self.docker, self.docker.saved)
@@ -132,7 +136,7 @@ class Builder:
         if step == "serve":
             return {"served": SERVED, "base_served": BASE_SERVED}
         image = made.settle(request["labels"], request["platform"], accepted=request["accepted"])
-        return {"changed": True, "image": image, "digests": []}
+        return {"image": image, "digests": []}
 
 
 @pytest.fixture(name="first")
@@ -148,7 +152,10 @@ def fixture_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Docker:
 def built(own: Docker, tmp_path: Path) -> dict[str, Any]:
     action = object.__new__(image_build.ActionModule)
     action._name, action._vars, action._folder = "spark-a", {}, tmp_path / "evidence"
-    said = {"vllm_image_base": BASE, "vllm_image_model": "/srv/model", "vllm_image_source": "/srv/vllm"}
+    source = tmp_path / "vllm-0.33.0.tar"
+    source.write_bytes(packed({"vllm-0.33.0/setup.py": b""}))
+    given = {"path": str(source), "sha256": sha256(source)}
+    said = {"vllm_image_base": BASE, "vllm_image_model": "/srv/model", "vllm_image_source": given}
     action._plan = vllm_image.plan(View("spark-a", {}, said))
     action._task = SimpleNamespace(check_mode=False, async_val=0)
     action._module = Builder(own, tmp_path / "images")  # type: ignore[method-assign,assignment]

@@ -157,6 +157,38 @@ def test_what_speaks_against_an_image(change: dict[str, Any], identity: str) -> 
     assert all(each.way_out and each.fact for each in judgement.judge(read).findings)
 
 
+SM90 = {"sm_90": 7}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ([{"sm_120a": 40}], True),
+        ([SM90, {**SM90, "sm_120a": 40}], True),
+        ([{"sm_120a": 40}, {"sm_120": 1}], False),
+        ([SM90], False),
+        ([], False),
+    ],
+)
+def test_a_package_whose_kernels_are_all_locked_is_named(files: list[dict[str, int]], found: bool) -> None:
+    """Whoever's it is: SGLang keeps a file for each chip, all of one name."""
+    read = facts(None)
+    read["extensions"] = [extension("common_ops", cubins, "sgl_kernel") for cubins in files]
+    said = [each.fact for each in judgement.judge(read).findings if each.id == "locked_kernels"]
+    assert bool(said) is found and all(text.startswith("common_ops of sgl_kernel") for text in said)
+    for more in ({"ptx": {"compute_80": 1}}, {"error": "truncated"}):
+        read["extensions"] = [extension("common_ops", {"sm_120a": 4}, "sgl_kernel", **more)]
+        assert "locked_kernels" not in ids(read)
+
+
+def test_of_one_gap_there_is_one_finding_and_of_a_cache_none() -> None:
+    read = facts("0.17.0")
+    read["extensions"] = [extension("_C", {"sm_120a": 52}), extension("_moe_C", {"sm_120": 12})]
+    read["extensions"] += [extension("norm", {"sm_120a": 1}, "Triton")]
+    read["caches"] = [{"name": "Triton", "folder": "/root/.triton/cache", "files": 1, "bytes": 1, "cubins": {}}]
+    assert ids(read) & {"no_kernels", "locked_kernels"} == {"no_kernels"}
+
+
 @pytest.mark.parametrize(
     "requires",
     [

@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_sta
 from lab.vendor import oci
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port
-from tests.unit.lab.test_vendor_vllm import DEADLINE_SECONDS, GPU, health, wait_for, wait_for_health
+from tests.support.vendor import DEADLINE_SECONDS, GPU, health, wait_for, wait_for_health
 
 LAUNCHER = Path(ray_start.__file__)
 HEAD, WORKER = "127.0.0.2", "127.0.0.3"

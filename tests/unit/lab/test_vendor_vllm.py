@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import http.client
 import importlib.machinery
 import importlib.util
 import json
@@ -13,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,10 +24,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import load
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port
 from tests.support.unit_log import read
+from tests.support.vendor import DEADLINE_SECONDS, GPU, ask, health, wait_for, wait_for_health
 
 PROGRAM = FILES / "vllm"
-GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
-DEADLINE_SECONDS = 60.0
 
 
 def load_program() -> Any:
@@ -172,36 +169,6 @@ def fixture_start(tmp_path: Path) -> Iterator[Start]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-def ask(port: int, path: str, body: object = None, key: str = "", host: str = "127.0.0.1") -> tuple[int, str]:
-    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_SECONDS)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    data = None if body is None else json.dumps(body)
-    connection.request("GET" if body is None else "POST", path, data, headers)
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    return response.status, text
-
-
-def health(port: int, host: str = "127.0.0.1") -> int:
-    """Status of /health; 0 when the connection is refused."""
-    try:
-        return ask(port, "/health", host=host)[0]
-    except OSError:
-        return 0
-
-
-def wait_for(condition: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, complaint
-        time.sleep(0.05)
-
-
-def wait_for_health(port: int, wanted: int) -> None:
-    wait_for(lambda: health(port) == wanted, f"/health did not become {wanted}")
 
 
 CHAT = {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is 17+25?"}]}]}

@@ -13,47 +13,17 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.filter import fabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import ClusterFabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import pings, rounds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import in_words
 from hypothesis import given
 from hypothesis import strategies as st
 
-NAMES = {
-    "p0": [("enp1s0f0np0", "rocep1s0f0"), ("enP2p1s0f0np0", "roceP2p1s0f0")],
-    "p1": [("enp1s0f1np1", "rocep1s0f1"), ("enP2p1s0f1np1", "roceP2p1s0f1")],
-}
-
-
-def make_facts(number: int = 0, *, management: str | None = None, rails: bool = True) -> dict[str, Any]:
-    return {
-        "ssh": {"interface": "enP7s7", "local_address": management, "peer_address": "192.0.2.1"},
-        "default_route_interfaces": ["enP7s7"],
-        "interfaces": [{"name": "enP7s7", "addresses": [management or f"192.0.2.{number + 1}/24", "fe80::1/64"]}],
-        "rails": [
-            {"netdev": netdev, "hca": hca, "hca_port": 1, "port": port, "twin_index": twin}
-            for port, functions in NAMES.items()
-            for twin, (netdev, hca) in enumerate(functions)
-        ]
-        if rails
-        else [],
-    }
+from tests.support.addressing import NAMES, cluster, make, make_facts
 
 
 def plan(topology: str, hosts: list[str], facts: dict[str, Any], **options: Any) -> dict[str, Any]:
     """The plan as the facts of a host carry it."""
     return shown(addressing.plan(topology, hosts, facts, **options))
-
-
-def make(topology: str, count: int, **options: Any) -> dict[str, Any]:
-    return shown(cluster(topology, count, **options))
-
-
-def cluster(topology: str, count: int, **options: Any) -> ClusterFabric:
-    hosts = [f"spark-{number}" for number in range(count)]
-    options = {"network": "10.32.0.0/13", **options}
-    facts = {host: make_facts(number) for number, host in enumerate(hosts)}
-    return addressing.plan(topology, hosts, facts, **options)
 
 
 def test_pair_with_the_defaults() -> None:

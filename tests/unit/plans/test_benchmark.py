@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import benchmark
 
-from tests.unit.documents.test_roles_templates import facts
+from tests.support.role_documents import facts
 
 MODEL = "openai/gpt-oss-120b"
 TOO_LONG = "benchmark_input_tokens and benchmark_output_tokens are more than vllm_max_model_len, "

@@ -15,8 +15,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import cab
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.addressing import NAMES, cluster, make
 from tests.support.plays import ROOT
-from tests.unit.plans.test_addressing import NAMES, cluster, make
 
 End = tuple[str, str]
 

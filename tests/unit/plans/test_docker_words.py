@@ -6,7 +6,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, vllm_image
 
-from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
+from tests.support.vllm_plans import OF_ITS_OWN, OF_THE_HOST
 
 LOCAL = "type=volume,volume-driver=local,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/,dst=/h"
 

@@ -56,6 +56,16 @@ def test_nothing_is_guarded_and_closed_at_once() -> None:
     assert {"29501", "29511", "29502", "6379", "6380", "10002-10101", "32768-60999"} <= set(made.guarded)
 
 
+def test_the_recorders_port_is_guarded_wherever_it_is() -> None:
+    said = {"flight_recorder_enabled": True, "flight_recorder_port": 20590}
+    assert "20590" in planned("pair", **said).guarded
+    assert "20590" not in planned("pair", **said | {"flight_recorder_enabled": False}).guarded
+
+
+def test_all_workers_of_ray_are_the_clusters_own() -> None:
+    assert "10002-10101" in planned("pair", vllm_executor="ray").own
+
+
 def test_peers_come_over_the_rails() -> None:
     assert planned().peers == ()
     assert planned("pair").peers == (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +307,25 @@ def test_a_router_shows_what_is_asleep_and_takes_both_of_its_servers_out() -> No
         "bge-m3/b:asleep",
         "big/b",
     ]
+
+
+def test_a_router_that_drips_has_one_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "_DEADLINE_S", 0.3)
+    with socket.socket(socket.AF_UNIX) as master:
+        master.bind(str(tmp_path / "master.sock"))
+        master.listen()
+
+        def drip() -> None:
+            connection, _ = master.accept()
+            with connection, contextlib.suppress(OSError):
+                for _ in range(100):
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(router.NotUpError, match="timed out"):
+            router.Router(tmp_path).replicas()
+        assert time.monotonic() - began < 2
+        thread.join()

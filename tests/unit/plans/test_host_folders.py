@@ -11,25 +11,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 
-from tests.unit.plans.test_vllm import alone, settings
+from tests.support.vllm_plans import HOME, OF_ITS_OWN, OF_THE_HOST, alone, settings
 
 ROOT = Path(__file__).parents[3]
-HOME = "/home/u"  # of somebody on the host
-OF_THE_HOST = [
-    "/etc/cron.d", "/etc/systemd/system", "/etc/ssh", "/usr/bin", "/root/.ssh", f"{HOME}/.ssh", "/boot/efi", "/lib32",
-    "/libx32", "/lib.usr-is-merged", "/lib/systemd", "/run/x", "/proc/1", "/tmp/x", "/nix/store", "/var/lock/x",
-    "/var/lib/docker", "/var/lib/docker/volumes/x", "/var/lib/gb10-fleet", "/var/lib/gb10-fleet/undo",
-    "/var/lib/gb10-recorder", "/var/lib/shim-signed", "/var/lib/private", "/var/lib/pam", "/var/lib/initramfs-tools",
-    "/var/lib/libvirt", "/var/lib/lxd", "/var/lib/grafana", "/var/lib/prometheus/metrics2", "/var/lib/kubelet/x",
-    "/var/lib/rancher/k3s", "/var/lib/nginx", "/var/lib/nfs", "/var/lib/ubuntu-advantage", "/var/lib/postgresql/16",
-    "/var/cache/gb10-files", "/var/cache/gb10-warm", "/var/cache/gb10-warm/making", "/var/cache/gb10-compiled",
-    "/var/cache/gb10-images", "/var/cache/gb10-metrics", "/var/cache/man", "/var/cache/ldconfig", "/var/spool/cron",
-    "/var/opt", "/var/local", f"{HOME}/.config/systemd/user", f"{HOME}/.bashrc.d",
-]  # fmt: skip
-OF_ITS_OWN = [
-    "/srv/models", "/data", "/data/models", "/mnt/models/llm", "/opt/models", "/var/lib/models", "/var/lib/vllm",
-    "/var/cache/gb10-triton", "/var/tmp/x", f"{HOME}/models", f"{HOME}/.cache/huggingface", "/usrlocal", "/models",
-]  # fmt: skip
 
 
 NOBODY = View("spark-a", {}, {})

@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
-from tests.unit.documents.test_roles_templates import content, declared, facts, rendered
+from tests.support.role_documents import content, declared, facts, rendered
 
 GOLDEN = Path(__file__).parents[2] / "fixtures/apt/10-gb10-nvidia"
 PREFERENCES = "/etc/apt/preferences.d/10-gb10-nvidia"

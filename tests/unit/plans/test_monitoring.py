@@ -193,7 +193,7 @@ def test_the_collector_travels_with_all_that_it_imports() -> None:
     for module in modules:
         for node in ast.walk(ast.parse((UTILS / f"{module}.py").read_text())):
             if isinstance(node, ast.ImportFrom) and (node.level or "module_utils" in str(node.module)):
-                base = Path(module).parent if node.level else Path()
+                base = Path(module).parents[node.level - 1] if node.level else Path()
                 place = base / str(node.module or "").rpartition("module_utils")[2].strip(".").replace(".", "/")
                 named = {str(place), *(str(place / alias.name) for alias in node.names)}
                 there = {name for name in named if (UTILS / f"{name}.py").is_file()}

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import services as gateway_services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
-from tests.unit.plans.test_services import EMBED, HEAR, IMAGE, PAIR, made, view
+from tests.support.service_plans import EMBED, HEAR, IMAGE, PAIR, made, view
 
 SECRET = "S3SAME"  # noqa: S105
 BARE = {"model": "acme/m", "port": 8001}

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
-from tests.unit.plans.test_services import EMBED, HEAR, document, view
+from tests.support.service_plans import EMBED, HEAR, document, view
 
 BOTH = [EMBED, HEAR]
 

@@ -8,44 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 
 from tests.support.proofs import facts
+from tests.support.service_plans import CHAT, EMBED, GATEWAY, HEAR, IMAGE, PAIR, after, document, made, view
 
 ROOT = Path(__file__).parents[3]
-IMAGE = "registry.example/vllm@sha256:" + "0" * 64
-PAIR = ("spark-a", "spark-b")
-CHAT = {"model": "openai/gpt-oss-120b", "memory_gib": 70, "max_model_len": 8192}
-EMBED = {"model": "Qwen/Qwen3-Embedding-0.6B", "port": 8001, "memory_gib": 8}
-GROUPS = {"all": [*PAIR], "sparks": [*PAIR], "near": ["spark-a"]}
-
-
-def view(entries: dict[str, Any], host: str = "spark-a", hosts: int = 1, **variables: Any) -> View:
-    said = {"vllm_image": IMAGE, "vllm_services": entries, "groups": GROUPS, "fabric_topology": "pair"} | variables
-    of_host = {
-        name: said | {"group_names": [group for group, members in GROUPS.items() if name in members]} for name in PAIR
-    }
-    members = PAIR[:hosts] if hosts > 1 else (host,)
-    others = [name for name in members if name != host]
-    known = {name: facts(name) for name in others}
-    return View(host, facts(host), of_host[host], members, known, {name: of_host[name] for name in others})
-
-
-def made(entries: dict[str, Any], host: str = "spark-a", hosts: int = 1, **variables: Any) -> dict[str, ServicePlan]:
-    plan = vllm.plan(view(entries, host, hosts, **variables))
-    assert plan.refusals == plan.joint_refusals == ()
-    return {each.name: each for each in plan.services}
-
-
-def after(argv: tuple[str, ...], flag: str) -> str:
-    return argv[argv.index(flag) + 1]
 
 
 def test_each_service_has_its_names_and_the_short_form_keeps_its_own() -> None:
@@ -173,12 +147,6 @@ def test_an_empty_list_of_services_is_none_and_no_list_is_a_question() -> None:
     assert vllm.plan(View("spark-a", facts(), {"vllm_image": IMAGE})).refusals
 
 
-def document(entries: dict[str, Any], **variables: Any) -> Rendered:
-    rendered = render("vllm", view(entries, **variables))
-    assert rendered.refusals == []
-    return rendered
-
-
 def test_adding_or_changing_a_service_changes_no_file_of_another() -> None:
     one, two, changed = (
         {each["file"]: each for each in document(entries).resources if "file" in each}
@@ -215,12 +183,6 @@ def test_the_unit_of_a_service_runs_it_by_name() -> None:
     ):  # fmt: skip
         assert line in text.splitlines()
     assert services.Names("chat").unit == "gb10-vllm-chat.service"
-
-
-HEAR = {
-    "kind": "container", "image": "registry.example/hear@sha256:" + "1" * 64, "port": 8002, "memory_gib": 6,
-    "served_model_name": "whisper", "args": ["--port", "8002"], "environment": {"THREADS": 4}, "health": "/v1/health",
-}  # fmt: skip
 
 
 def test_another_container_is_a_service_with_the_same_confinement() -> None:
@@ -302,14 +264,6 @@ def test_ray_of_a_named_service_knows_its_unit() -> None:
     assert after(named, "--unit") == "gb10-vllm-chat" and named.index("--unit") < named.index("--")
     short = {f"vllm_{name}": value for name, value in by_ray.items()}
     assert "--unit" not in made({}, hosts=2, vllm_model="openai/gpt-oss-120b", **short)["vllm"].argv
-
-
-GATEWAY = {
-    "gateway_address": "192.0.2.11",
-    "gateway_plain_http": True,
-    "gateway_keys": {"laptop": "a" * 40},
-    "gateway_fleet_key": "f" * 40,
-}
 
 
 def test_a_service_on_demand_is_put_there_and_not_started() -> None:

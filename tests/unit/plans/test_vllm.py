@@ -10,30 +10,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as p
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 from tests.support.proofs import facts
 from tests.support.services import only_service
+from tests.support.vllm_plans import PAIR, SAID, alone, paired, settings
 
-IMAGE = "registry.example/vllm@sha256:" + "0" * 64
 TOKEN = "0123456789abcdef" * 2
-SAID: dict[str, Any] = {"vllm_image": IMAGE, "vllm_model": "openai/gpt-oss-120b"}
 RAY = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
-PAIR = ("spark-a", "spark-b")
-
-
-def alone(**variables: Any) -> ServicePlan:
-    return only_service(View("spark-a", facts(), SAID | variables))
-
-
-def paired(host: str = "spark-a", peers: bool = True, **variables: Any) -> ServicePlan:
-    said = SAID | {"fabric_topology": "pair"} | variables
-    (other,) = set(PAIR) - {host}
-    return only_service(View(host, facts(host), said, PAIR, {other: facts(other)} if peers else {}, {other: said}))
-
-
-def settings(**variables: Any) -> VllmSettings:
-    return View("spark-a", {}, SAID | variables).settings(VllmSettings)
 
 
 @pytest.mark.parametrize(

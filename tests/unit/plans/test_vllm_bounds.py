@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
-from tests.unit.plans.test_services import HEAR, view
-from tests.unit.plans.test_vllm import alone
+from tests.support.service_plans import HEAR, view
+from tests.support.vllm_plans import alone
 
 MODEL = {"model": "a/b", "port": 8001, "memory_gib": 8}
 ULIMIT = "Write one of as, core"

@@ -11,9 +11,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
-from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
+from tests.support.vllm_plans import OF_ITS_OWN, OF_THE_HOST
 
 GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
+SOURCE = {"path": "/srv/vllm-0.33.0.tar.gz", "sha256": "c" * 64}
 WHEEL = {"path": "/srv/x-1.0-py3-none-any.whl", "sha256": "a" * 64}
 
 
@@ -52,8 +53,9 @@ def test_a_folder_and_a_gpu_are_no_part_of_the_host() -> None:
 
 
 def test_an_overlay_needs_no_source() -> None:
-    assert planned(vllm_image_source="/srv/vllm").look["source"] == "/srv/vllm"
-    assert planned(vllm_image_source="/srv/vllm", vllm_image_recipe="overlay").look["source"] == ""
+    assert planned(vllm_image_source=SOURCE).look["source"] == [SOURCE]
+    assert planned(vllm_image_source=SOURCE, vllm_image_recipe="overlay").look["source"] == planned().look["source"]
+    assert planned().look["source"] == []
 
 
 @pytest.mark.parametrize(
@@ -81,9 +83,10 @@ def test_an_overlay_needs_no_source() -> None:
         ),
         ({"vllm_image_patches": [{**WHEEL, "path": "/srv/a b.patch"}]}, "vllm_image_patches has the entry"),
         *(
-            ({"vllm_image_source": path}, "vllm_image_source is")
-            for path in ("-c", "vllm", "/", "/a/../b", "/a\nb", "-")
+            ({"vllm_image_source": {**SOURCE, "path": path}}, "vllm_image_source has the entry")
+            for path in ("-c", "vllm.tar", "/srv/", "/a\nb", "/srv/-c x")
         ),
+        ({"vllm_image_source": {"path": "/srv/vllm.tar"}}, "vllm_image_source has the entry"),
         *(
             ({"vllm_image_architectures": text}, "vllm_image_architectures is")
             for text in ("-c", "sm_121", "12", "12.0;", "12.0,12.1", "12.0\n", '12.0" && id #', "12.1z", "12.0 ")
@@ -116,13 +119,12 @@ def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
     assert says in refusal
 
 
-@pytest.mark.parametrize("variable", ["vllm_image_model", "vllm_image_source"])
-def test_a_folder_of_the_host_is_no_model_and_no_source(variable: str) -> None:
+def test_a_folder_of_the_host_is_no_model() -> None:
     for path in (*OF_THE_HOST, "/etc", "/etc/", "/home/u/", "/usr/bin/"):
-        (refusal,) = planned(**{variable: path}).refusals
-        assert f"{variable} is {path!a}" in refusal and "none of the system or of a role" in refusal
+        (refusal,) = planned(vllm_image_model=path).refusals
+        assert f"vllm_image_model is {path!a}" in refusal and "none of the system or of a role" in refusal
     for path in OF_ITS_OWN:
-        assert planned(**{variable: path}).refusals == ()
+        assert planned(vllm_image_model=path).refusals == ()
 
 
 @pytest.mark.parametrize(("tag", "refused"), [("", False), ("candidate-", True), ("refused-", True)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.serving.test_plan_and_role import role
+from tests.support.plan_and_role import role
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 

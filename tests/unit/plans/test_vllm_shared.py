@@ -10,7 +10,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import plann
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.shared import Folder, Unused
 
-from tests.unit.plans.test_services import CHAT, EMBED, GATEWAY, HEAR, view
+from tests.support.service_plans import CHAT, EMBED, GATEWAY, HEAR, view
 
 MODELS, SETTINGS = Folder("/var/cache/gb10-vllm"), Folder("/etc/gb10-fleet")
 COMPILED = Folder("/var/cache/gb10-compiled", "0700")

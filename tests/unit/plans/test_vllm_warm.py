@@ -12,8 +12,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import plann
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 
-from tests.unit.plans.test_services import CHAT, after, made, view
-from tests.unit.plans.test_vllm import alone, paired
+from tests.support.service_plans import CHAT, after, made, view
+from tests.support.vllm_plans import alone, paired
 
 ON = {"vllm_warm_cache_gib": 20}
 HOST = CHAT | {"span": "host", "warm_cache_gib": 20}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.plans.test_vllm import alone, paired
+from tests.support.vllm_plans import alone, paired
 
 HOME = "/home/x"  # of somebody on the host
 MOUNT = "/var/cache/gb10-triton:/root/.triton"

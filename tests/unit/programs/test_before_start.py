@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.link import Link
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-from tests.unit.programs.test_vllm_unit import Host, free_port
+from tests.support.vllm_unit import Host, free_port
 
 IMAGE: dict[str, Any] = {
     "Id": "sha256:1",

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.attacker import TRIES, tally
-from tests.unit.programs.test_vllm_unit import (
+from tests.support.vllm_unit import (
     QUICK,
     SECRET,
     SLOW_S,

@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
-from scripts import monitoring_files
+from tests.support.attacker import NOBODY, needs_root, public_folder, tally
 from tests.support.monitored import RAIL, Spark, samples
 
 ROOT = Path(__file__).parents[3]
@@ -83,12 +83,6 @@ def test_every_family_is_written(spark: Spark) -> None:
     spark.log("NVRM: Xid (PCI:000f:01:00): 31, pid=1, MMU Fault")
     written = {str(NAME.match(series)[0]) for series in samples(spark.text(1e6))}  # type: ignore[index]
     assert set(FAMILIES) - written == set(UNREAD), "no sample of it, or it is no exception any more"
-
-
-def test_the_page_has_every_metric() -> None:
-    page = (ROOT / "docs/monitoring.md").read_text()
-    assert page == monitoring_files.page(page), "run python -m scripts.monitoring_files"
-    assert page.count("| `gb10_") == len(FAMILIES)
 
 
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
@@ -164,6 +158,42 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     exposition.replace(target, "two\n")
     assert target.read_text() == "two\n" and [path.name for path in tmp_path.iterdir()] == [target.name]
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+@needs_root
+def test_root_writes_metrics_into_no_folder_of_another(tmp_path: Path) -> None:
+    """Debian's package gives /var/lib/prometheus to its user, who put a link where the collector wrote."""
+    secret = tmp_path / "secret"
+    lost = 0
+    with public_folder() as root:
+        theirs = root / "prometheus"
+        ways = {
+            "the folder is theirs": theirs,
+            "one above it is": theirs / "node-exporter",
+            "it is a link of theirs": theirs / "link",
+            "all may write": root / "open",
+        }
+        for what, place in ways.items():
+            secret.write_text("root's")
+            shutil.rmtree(theirs, ignore_errors=True)
+            theirs.mkdir()
+            if what == "it is a link of theirs":
+                place.symlink_to(tmp_path)
+                os.chown(place, NOBODY, NOBODY, follow_symlinks=False)
+            else:
+                place.mkdir(exist_ok=True)
+                place.chmod(0o777 if what == "all may write" else 0o755)
+            for name in ("gb10_now.new", "gb10_now.prom", ".gb10_now.prom.new"):
+                link = place / name
+                link.unlink(missing_ok=True)
+                link.symlink_to(secret)
+            os.chown(theirs, NOBODY, NOBODY)
+            with pytest.raises(OSError, match=re.escape(str(place))):
+                exposition.replace(place / "gb10_now.prom", "overwritten")
+            lost += secret.read_text() != "root's"
+            assert (place / "gb10_now.prom").is_symlink(), what
+    tally("a link where the collector writes: files of root's overwritten", len(ways), lost)
+    assert not lost
 
 
 def test_a_name_that_is_no_text_costs_nothing_else(spark: Spark, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.recorder import keep, ring, send
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import Seal
 
+from tests.support.attacker import tally
+
 SECRET = b"a secret of both hosts, long enough to be one"
 
 
@@ -97,13 +99,109 @@ def test_a_line_that_was_changed_on_the_way_ends_the_call(tmp_path: Path) -> Non
     keeper = keep.Keeper(tmp_path, {}, SECRET, 10**6)
     thread = threading.Thread(target=keeper.listen, args=(theirs, "spark-a"))
     thread.start()
-    seal = Seal(SECRET, calls=True)
+    seal, call = Seal(SECRET, calls=True), send.Call(ours)
     ours.sendall(seal.opening)
-    assert seal.meet(send._line(ours))
+    assert seal.meet(call.hear(time.monotonic() + 5) or b"")
     ours.sendall(seal.seal({"host": "spark-a"}) + seal.seal({"at_s": 1}))
     ours.sendall(seal.seal({"at_s": 2}).replace(b'"at_s": 2', b'"at_s": 3') + seal.seal({"at_s": 4}))
     thread.join(20)
     assert not thread.is_alive() and list(ring.lines(tmp_path, "spark-a")) == [{"at_s": 1}]
+
+
+class Impostor:
+    """Listens where the keeper should, knows the protocol and not the secret, and says `words` after the opening."""
+
+    def __init__(self, words: bytes, drips: bool = False) -> None:
+        self.words, self.drips, self.heard = words, drips, b""
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    self._take(connection)
+
+    def _take(self, connection: socket.socket) -> None:
+        said = Seal(b"", calls=False).opening + self.words
+        for byte in said if self.drips else (said,):
+            connection.sendall(bytes([byte]) if isinstance(byte, int) else byte)
+            time.sleep(0.05 if self.drips else 0)
+        connection.settimeout(0.3)
+        while chunk := connection.recv(4096):
+            self.heard += chunk
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+def _sealed(secret: bytes, message: dict[str, Any]) -> bytes:
+    seal = Seal(secret, calls=False)
+    seal.meet(Seal(secret, calls=True).opening.rstrip())
+    return seal.seal(message)
+
+
+IMPOSTORS = (
+    b"", b"{}\n", b'{"keeps": "spark-a"}\n', b"f" * 64 + b' {"keeps": "spark-a"}\n',
+    _sealed(SECRET[::-1], {"keeps": "spark-a"}), _sealed(SECRET, {"keeps": "spark-a"}), b"x" * 10_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", IMPOSTORS)
+def test_who_has_no_secret_gets_no_word_and_no_line_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: bytes
+) -> None:
+    monkeypatch.setattr(send, "AGAIN_S", 0.02)
+    impostor = Impostor(words)
+    sender = Sender(impostor.port)
+    for number in range(3):
+        sender.outbox.put({"at_s": number, "text": "NVRM: Xid"})
+    time.sleep(0.3)
+    impostor.close()
+    lost = sender.outbox.first(0) != {"at_s": 0, "text": "NVRM: Xid"}
+    tally("a keeper without the secret: last words that it is given", 1, int(lost or b"Xid" in impostor.heard))
+    assert impostor.heard.count(b"\n") <= impostor.heard.count(b"gb10-vllm") and b"Xid" not in impostor.heard
+    assert not lost
+    sender.end()
+
+
+def test_who_drips_its_opening_holds_the_sender_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "PATIENCE_S", 0.3)
+    impostor, began = Impostor(b"", drips=True), time.monotonic()
+    with socket.create_connection(("127.0.0.1", impostor.port)) as connection, pytest.raises((OSError, ValueError)):
+        send._deliver(send.Outbox(send.Budget(10**6)), connection, "spark-a", SECRET, lambda: True)
+    assert time.monotonic() - began < 1.5
+    impostor.close()
+
+
+def test_a_line_counts_as_sent_when_the_keeper_has_said_that_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper dies behind the call: what it has not kept is sent to the next one, and what it has is there once."""
+    monkeypatch.setattr(send, "AGAIN_S", 0.02)
+    monkeypatch.setattr(send, "PATIENCE_S", 0.3)
+    add, trouble = ring.Ring.add, {1: "the disk is full", 2: "its answer is lost"}
+
+    def fails(record: ring.Ring, line: dict[str, Any]) -> None:
+        what = trouble.pop(line["at_s"], "")
+        if what != "the disk is full":
+            add(record, line)
+        if what:
+            raise OSError(what)
+
+    monkeypatch.setattr(ring.Ring, "add", fails)
+    sender = Sender(listening(tmp_path, {"127.0.0.1": "spark-a"}))
+    for number in range(5):
+        sender.outbox.put({"at_s": number})
+    assert [line["at_s"] for line in kept(tmp_path, 5)] == [0, 1, 2, 3, 4]
+    until = time.monotonic() + 5
+    while sender.outbox.first(0) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert sender.outbox.first(0) is None
+    sender.end()
 
 
 def test_the_record_is_bounded_and_the_newest_is_there(tmp_path: Path) -> None:
@@ -191,7 +289,7 @@ def test_callers_without_proof_cannot_keep_the_right_one_out(tmp_path: Path) -> 
     later = []
     for _ in range(3 * keep.MOST_CALLERS):  # each has its seat, until the next ones come
         later.append(socket.create_connection(("127.0.0.1", port)))
-        assert send._line(later[-1]).startswith(b"gb10-vllm")
+        assert (send.Call(later[-1]).hear(time.monotonic() + 5) or b"").startswith(b"gb10-vllm")
     sender.outbox.put({"at_s": 2})
     assert len(kept(tmp_path, 2)) == 2, "who is proven keeps its seat"
     sender.end()
@@ -217,7 +315,7 @@ def test_no_line_of_the_kernel_is_longer_than_the_keeper_takes(tmp_path: Path, c
     line = send.kernel_line(f"1795420800.500000 a kernel: {char * 9999}") or {}
     seal, other = Seal(SECRET, calls=True), Seal(SECRET, calls=False)
     seal.meet(other.opening.rstrip())
-    assert len(seal.seal({**line, "dropped": 10**9})) < keep.LONGEST_LINE and len(line["text"]) > 100
+    assert len(seal.seal({**line, "dropped": 10**9})) < send.LONGEST_LINE and len(line["text"]) > 100
 
 
 def test_the_record_follows_no_link(tmp_path: Path) -> None:

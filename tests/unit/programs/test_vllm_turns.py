@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.turn import Turn
 
-from tests.unit.programs.test_vllm_unit import LOADED, SLOW_S, Host, free_port, in_a_process, wait_until
+from tests.support.vllm_unit import LOADED, QUICK, SLOW_S, Host, free_port, in_a_process, wait_until
 
 LOADING, _, SERVES = LOADED.rpartition("INFO:")
 SERVES = f"INFO:{SERVES}"
@@ -60,9 +62,17 @@ class Health(BaseHTTPRequestHandler):
         pass
 
 
+class Drips(Health):
+    def do_GET(self) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(600):
+                self.wfile.write(b"H")
+                time.sleep(0.05)
+
+
 @contextlib.contextmanager
-def server(port: int) -> Iterator[None]:
-    with HTTPServer(("127.0.0.11", port), Health) as found:
+def server(port: int, drips: bool = False) -> Iterator[None]:
+    with ThreadingHTTPServer(("127.0.0.11", port), Drips if drips else Health) as found:
         threading.Thread(target=found.serve_forever, daemon=True).start()
         yield
         found.shutdown()
@@ -98,6 +108,7 @@ def test_a_container_whose_log_says_nothing_serves_when_its_health_answers(servi
     hear, embed = services("hear"), services("embed")
     port = free_port()
     hear.raw |= {"ready_url": f"http://127.0.0.11:{port}/v1/health", "phases": []}
+    hear.play("pid", str(os.getpid()))
     start(services, hear)
     wait_until(lambda: hear.runs() == 1)
     start(services, embed)
@@ -105,6 +116,28 @@ def test_a_container_whose_log_says_nothing_serves_when_its_health_answers(servi
     with server(port):
         hear.reaches("ready")
         embed.reaches("graphs")
+
+
+def test_a_login_at_the_port_of_a_container_makes_it_neither_ready_nor_hang(services: Beside) -> None:
+    """It answers as the container would, or drips for ever. The unit says whose port it is, and ends when told."""
+    hear, port = services("hear"), free_port()
+    where = {"address": "127.0.0.11", "port": port}
+    hear.raw |= {"ready_url": f"http://127.0.0.11:{port}/v1/health", "phases": [], "api": where}
+    hear.raw["timing"] = QUICK | {"door": 0.1}
+    with server(port):
+        child = start(services, hear)
+        hear.waits_for("port_busy", "listens at 127.0.0.11")
+        assert hear.status["load_s"] is None, "it has never been ready"
+        child.terminate()
+        assert child.wait(SLOW_S) == 0
+    hear.play("pid", str(os.getpid()))
+    with server(port, drips=True):
+        child = start(services, hear)
+        wait_until(lambda: hear.runs() == 2)
+        time.sleep(0.5)
+        began = time.monotonic()
+        child.terminate()
+        assert child.wait(SLOW_S) == 0 and time.monotonic() - began < 8
 
 
 def test_a_service_that_serves_takes_no_turn_of_another(services: Beside) -> None:

@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Look
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import Counters, Service
 
-RULES = Rules(after_s=180, power_w=30, gap_s=60, breaker_s=21600)
+RULES = Rules(after_s=180, power_w=30, gap_s=60, breaker_s=21600, busy_percent=80, held_clock_mhz=1800)
 EACH, EVERY_S, SPAN_S = 20, 15, 1800
 Make = Callable[[random.Random, int], dict[str, Any]]  # number of the look -> what differs from a server at work
 
@@ -44,6 +44,8 @@ HEALTHY: dict[str, Make] = {
     "decoding for one at little power": lambda d, n: {"grows": d.randint(1, 300), "power_w": d.uniform(14, 29)},
     "slow, a token in two minutes": lambda d, n: {"grows": int(n % 8 == 0), "power_w": 20.0},
     "prompts without tokens, at little power": lambda d, n: {"grows": 0, "takes": 500, "power_w": 20.0},
+    "a prefill while the clock is held": lambda d, n: hangs(d, clock_mhz=1500.0, busy_percent=96.0),
+    "a prefill beside a power fault": lambda d, n: hangs(d, clock_mhz=d.uniform(481, 858), busy_percent=96.0),
     "loads for half an hour": lambda d, n: hangs(d, phase=d.choice(["weights", "graphs", "formation"])),
     "waits for its peers": lambda d, n: hangs(d, phase="waiting", running=None, tokens=None),
     "power unknown": lambda d, n: hangs(d, power_w=None),
@@ -55,6 +57,8 @@ HEALTHY: dict[str, Make] = {
 FAULTY: dict[str, Make] = {
     "spins": lambda d, n: hangs(d, power_w=d.uniform(16, 27)),
     "dead and idle": lambda d, n: hangs(d, power_w=d.uniform(3.5, 7)),
+    "dead, at the clock of an idle GPU": lambda d, n: hangs(d, clock_mhz=208.0, busy_percent=0.0),
+    "spins at a full clock": lambda d, n: hangs(d, clock_mhz=2411.0, busy_percent=96.0),
     "hangs after a while": lambda d, n: hangs(d) if n > 60 else {},
     "hangs, prompts unknown": lambda d, n: hangs(d, prompts=None),
     "hangs, now and then a request gives up": lambda d, n: hangs(d, running=float(d.randint(1, 4))),
@@ -109,7 +113,7 @@ class Host:
     """A host with one service, or several. `counters`: what its servers say."""
 
     def __init__(self, root: Path, *names: str) -> None:
-        self.root, self.now, self.power = root, 0.0, "20.5\n"
+        self.root, self.now, self.power = root, 0.0, "20.5, 208, 0\n"
         self.phase, self.failing = "ready", False
         self.ran: list[str] = []
         self.asked: list[str] = []
@@ -150,6 +154,15 @@ class Host:
     @property
     def restarts(self) -> list[str]:
         return [line for line in self.ran if line.startswith("systemctl")]
+
+
+def test_a_gpu_that_is_held_low_is_no_hang(tmp_path: Path) -> None:
+    """300,000 tokens at 19 W take minutes."""
+    host = Host(tmp_path, "vllm")
+    host.power = "19.1, 695, 96\n"
+    assert host.patrol(40) == [] and host.restarts == []
+    host.power = "19.1, 2411, 96\n"
+    assert len(host.patrol(14)) == len(host.restarts) == 1
 
 
 def test_a_hang_is_restarted_once_and_its_evidence_kept(tmp_path: Path) -> None:

@@ -86,10 +86,14 @@ class _Server(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_is_asked() -> None:
+def test_a_server_is_asked_while_its_unit_vouches_for_it(tmp_path: Path) -> None:
     server = http.server.HTTPServer(("127.0.0.1", 0), _Server)
     threading.Thread(target=server.handle_request, daemon=True).start()
-    service = metrics.Service("vllm", "u", "s", "127.0.0.1", server.server_port, 1)
+    service = metrics.Service("vllm", "u", str(tmp_path / "status.json"), "127.0.0.1", server.server_port, 1)
+    with pytest.raises(OSError, match="no process of the service"):
+        metrics.ask(service, 10)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    (tmp_path / "serving").touch()
     assert metrics.ask(service, 10)["generated_tokens"] == 19.0
     server.server_close()
     with pytest.raises(OSError, match="refused"):
@@ -99,8 +103,9 @@ def test_a_server_is_asked() -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_a_server_that_drips_has_one_deadline(head: bytes) -> None:
+def test_a_server_that_drips_has_one_deadline(tmp_path: Path, head: bytes) -> None:
     """Each of its bytes comes in time."""
+    (tmp_path / "serving").touch()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def drip() -> None:
@@ -113,7 +118,7 @@ def test_a_server_that_drips_has_one_deadline(head: bytes) -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        service = metrics.Service("vllm", "u", "s", "127.0.0.1", listener.getsockname()[1], 1)
+        service = metrics.Service("vllm", "u", str(tmp_path / "status.json"), "127.0.0.1", listener.getsockname()[1], 1)
         with pytest.raises(OSError, match="timed out"):
             metrics.ask(service, 0.3)
         thread.join()

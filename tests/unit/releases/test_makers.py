@@ -9,9 +9,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, flashing
 
 from gb10_fleet import release
-from tests.unit.releases.test_boards import JULY, spark
-from tests.unit.releases.test_rehearsal import simulated
-from tests.unit.releases.test_scores import RECIPES, machine
+from tests.support.boards import JULY, spark
+from tests.support.release_machines import RECIPES, machine, simulated
 
 
 @pytest.mark.parametrize(

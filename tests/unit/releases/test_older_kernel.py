@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
-from tests.unit.releases.test_trial import NEW, OLD, Host
+from tests.support.trials import NEW, OLD, Host
 
 pytestmark = pytest.mark.skipif(shutil.which("grub-editenv") is None, reason="needs grub-editenv, of grub-common")
 

@@ -20,17 +20,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal impo
 )
 
 from gb10_fleet.release_plan import known
-from tests.unit.releases.test_scores import RECIPES, device, machine
+from tests.support.release_machines import JULY_SET, RECIPES, device, machine, simulated
 
-JULY_SET = "ubuntu24.04-580.159.03-6.17.0-1022"
 SEVEN = "ubuntu24.04-580.178.04-7.0.0-1019"
 MOVE = {"nvidia-driver-580-open": "580.159.03-0ubuntu0.24.04.1"}
-
-
-def simulated(**changed: Any) -> dict[str, Any]:
-    nothing = {"installs": {}, "removes": [], "error": "", "download_bytes": 0, "disk_bytes": 0}
-    said = {"set_move": nothing | changed.pop("set_move", {}), "rest": nothing | changed.pop("rest", {})}
-    return {"release": "OTA2607", "set": JULY_SET, "offers_back": True, "lists_age_s": 60, **said, **changed}
 
 
 def told(host: dict[str, Any], to: str = "newest", accepted: dict[str, str] | None = None, **said: Any) -> Rehearsed:

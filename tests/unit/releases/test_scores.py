@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,33 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 
-FIXTURES = Path(__file__).parents[2] / "fixtures/releases"
-RECIPES = [Recipe(json.loads(path.read_text())) for path in sorted(FIXTURES.glob("spark-ota-*.json"))]
-APRIL, MAY, JULY = sorted(RECIPES, key=lambda recipe: recipe.date)
-KNOWN = json.loads((FIXTURES / "machines.json").read_text())
-CAPSULE = {"name": "UEFI Device Firmware", "plugin": "uefi_capsule", "guids": ["x"], "version": "1", "offers": None}
-GUIDS = {entry["name"]: entry["guid"] for entry in JULY.entries("firmware")}
-
-
-def device(name: str, version: str, offers: str | None = None) -> dict[str, Any]:
-    return CAPSULE | {"guids": [GUIDS[name]], "version": version, "offers": offers}
-
-
-# Of NVIDIA's own board: 2.155.11, 3.5.8, 0.5.22; it knows the fused EC.
-OF_NVIDIA = [device("SOCFW", "0x029B0B00"), device("EC", "0x03050800"), device("USBPD", "0x00051600")]
-
-
-def machine(name: str, **changed: Any) -> dict[str, Any]:
-    shared = {key: KNOWN[key] for key in ("packages", "kernel", "driver", "connectx")}
-    more = {
-        "fwupd": OF_NVIDIA if name == "a" else [CAPSULE],
-        "held": [],
-        "pinned_by_us": True,
-        "recipes": [],
-        "broken_recipes": [],
-    }
-    more |= {"command_line": [], "reboot_required": False, "disks": []}
-    return {**shared, **more, **KNOWN["machines"][name], **changed}
+from tests.support.release_machines import APRIL, CAPSULE, JULY, KNOWN, MAY, OF_NVIDIA, RECIPES, device, machine
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Cl
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing
 
-from tests.unit.releases.test_scores import GUIDS, JULY, RECIPES, device, machine
+from tests.support.release_machines import GUIDS, JULY, RECIPES, device, machine
 
 OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
 STATUS = "Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"

@@ -147,7 +147,7 @@ def test_few_readings_or_none_accuse_nobody() -> None:
 @pytest.mark.parametrize(
     ("hosts", "concurrency", "model", "args", "said"),
     [
-        (1, 2, GPT, (), "(mxfp4, hosts: 1, at once: 2); known is 57 to 60 tok/s with mxfp4, hosts: 1"),
+        (1, 2, GPT, (), "(mxfp4, hosts: 1, at once: 2); known is 33.81 tok/s with mxfp4, hosts: 1, vLLM 0.28.0"),
         (2, 1, GPT, (), "(mxfp4, hosts: 2, at once: 1)"),
         (1, 1, GPT, ("--quantization", "fp8"), "(fp8, hosts: 1, at once: 1)"),
         (1, 1, GPT, ("-q=fp8",), "(fp8, hosts: 1, at once: 1)"),
@@ -161,6 +161,16 @@ def test_other_conditions_have_no_expectation(
     step = build(gpus, 1.0, concurrency, model, args)
     assert (step["verdict"], step["ratio"], step["expected"]) == ("no_expectation", None, None)
     assert said in step["text"]
+
+
+@pytest.mark.parametrize(
+    ("version", "tokens"), [("0.19.0", "57 to 60"), ("0.28.0", "33.81"), ("0.33.0", ""), (None, "")]
+)
+def test_what_another_version_does_is_no_pass_mark(version: str | None, tokens: str) -> None:
+    said = {"model": GPT, "quantization": "mxfp4", "hosts": 1, "version": version}
+    found, why = benchmark.expectation(said, 1)
+    assert (found.text if found else "") == (f"{tokens} tok/s" if tokens else "")
+    assert bool(why) is not bool(tokens)
 
 
 def test_what_is_expected_of_four_requests_is_their_sum() -> None:

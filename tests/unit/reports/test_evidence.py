@@ -19,9 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     since,
 )
 
-from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, ROOT, WARNING, documents, proof, services, thresholds
+from tests.support.evidence import SCHEMA
+from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, WARNING, documents, proof, services, thresholds
 
-SCHEMA = json.loads((ROOT / "plugins/plugin_utils/reports/schemas/evidence.schema.json").read_text())
 DOCUMENTS = documents()
 
 

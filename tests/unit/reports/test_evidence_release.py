@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidenc
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 from tests.support.proofs import NOW, ROOT, proof, thresholds
-from tests.unit.releases.test_scores import RECIPES, machine
+from tests.support.release_machines import RECIPES, machine
 
 SCHEMA = json.loads((ROOT / "plugins/plugin_utils/reports/schemas/evidence.schema.json").read_text())
 

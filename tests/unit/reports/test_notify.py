@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
+from tests.support.attacker import tally
 from tests.support.plays import run_playbook
 
 TOLD = notify.event(notify.PROOF, "unhealthy", "spark-a: no_carrier: dark", ["spark-a", "spark-b"], "/e/index.html")
@@ -214,6 +217,28 @@ def test_the_account_of_a_url_is_no_part_of_the_name_that_is_looked_up(chat: Cha
     assert notify.send(url, TOLD) is None
     assert chat.accounts == [f"Basic {base64.b64encode(f'me:{SECRET}!'.encode()).decode()}"]
     assert notify.send(chat.url, TOLD) is None and chat.accounts[1] is None
+
+
+ACTIVE = (
+    "<!channel>", "<!here|x>", "<@U012>", "<https://evil.test|spark-a is well>", "@channel", "@all", "@here",
+    "[spark-a is well](https://evil.test)", "![x](https://evil.test/track.png)", "&lt;!subteam&gt;",
+)  # fmt: skip
+
+
+def test_a_host_calls_nobody_and_links_nowhere_in_a_chat(chat: Chat, tmp_path: Path) -> None:
+    """What a chat would make of its text: Slack's <...>, Mattermost's @ and Markdown. A command gets it as it is."""
+    text = f"spark-a: unreadable: {' '.join(ACTIVE)} 1 & 2"
+    told = notify.event(notify.PROOF, "unhealthy", text, ["spark-a"])
+    assert notify.send(chat.url, told) is None
+    ((_, posted),) = chat.posted
+    won = [word for word in ACTIVE if word in posted["text"]]
+    tally("a host's text in a chat: calls and links that work", len(ACTIVE), len(won))
+    assert won == [] and not re.search(r"[<>]|@\w|\]\(|&(?!amp;|lt;|gt;)", posted["text"])
+    assert html.unescape(posted["text"]).replace("\u200b", "") == told["text"], "people read the same"
+    assert {**posted, "text": ""} == {**told, "text": ""}
+    heard = tmp_path / "heard"
+    assert notify.send([script(tmp_path, f"open({str(heard)!r}, 'w').write(sys.stdin.read())")], told) is None
+    assert json.loads(heard.read_text()) == told
 
 
 @pytest.mark.parametrize("path", [f"/{SECRET}\u00e9", f"/{SECRET} x"])

@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge, placement
 
+from tests.support.evidence import SCHEMA
 from tests.support.proofs import NOW, documents, proof, services, thresholds
-from tests.unit.reports.test_evidence import SCHEMA
 
 
 def build(hosts: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import benchmark_play as benchmark
 from tests.support import plays as support
+from tests.support.benchmark_play import plays as measured
+from tests.support.benchmark_play import port
 from tests.support.doors import OF_ROOT, OF_SSH, OF_SUDO, SSH_DOOR, opened, put_ways_to_root
 from tests.support.plays import Plays, recap
-from tests.unit.reports import test_benchmark_play as benchmark
-from tests.unit.reports.test_benchmark_play import plays as measured  # noqa: F401
-from tests.unit.reports.test_benchmark_play import port  # noqa: F401
 
+__all__ = ["measured", "port"]  # fixtures
 SITE = "- ansible.builtin.import_playbook: gb10.fleet.site\n"
 VALIDATE = "- ansible.builtin.import_playbook: gb10.fleet.validate\n"
 A = {"spark-a": {"ansible_host": "kind-ok"}}
@@ -33,7 +35,7 @@ def locked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     put_ways_to_root(programs)
     shebang, _, rest = support.SSH.partition("\n")
     support.put_ssh(folder, f"{shebang}\n{SSH_DOOR}{rest}")
-    monkeypatch.setenv("PATH", f"{programs}:{benchmark.os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("ANSIBLE_SSH_TRANSFER_METHOD", "piped")  # sftp is a program of its own, and no host has it
     (folder / "of-ssh").write_text(f"{OF_SSH}\n")
     return ("--connection-password-file", "of-ssh")
@@ -56,7 +58,7 @@ def test_site_and_validate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, play
     assert not [secret for secret in (OF_SSH, OF_SUDO, OF_ROOT) if secret in output]
 
 
-def test_benchmark(measured: Plays, port: int, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_benchmark(measured: Plays, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its load runs as a job of Ansible's, which is polled by a connection and a sudo of its own."""
     words = locked(measured.tmp_path, monkeypatch)
     # The home of root is this machine's own.

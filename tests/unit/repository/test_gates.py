@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from scripts import attacks, check, gates
 from scripts import test as make_test
 from scripts.gates import Gate, GateFailed, execute, summarise
 from scripts.test import side_by_side
+from tests.support.checkouts import checkout, traps
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +114,20 @@ def test_the_export_holds_no_leftovers(tmp_path: Path) -> None:
     assert (copy / "collections/ansible_collections/gb10/fleet/plugins").is_symlink()
     assert not list(copy.rglob("__pycache__")) and not (copy / ".venv").exists()
     assert os.access(copy / "scripts/demo", os.X_OK)
+
+
+def test_git_runs_as_who_owns_the_checkout_and_never_as_root_for_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its configuration is the owner's, and names a program that git runs."""
+    with tempfile.TemporaryDirectory() as name:  # not below pytest's own folder, which is closed to others
+        Path(name).chmod(0o755)
+        root = checkout(Path(name, "checkout"))
+        traps(root, "id -u >ran")
+        owner = os.geteuid() or 65534
+        for path in (root, *root.rglob("*")):
+            os.chown(path, owner, -1)
+        monkeypatch.setattr(check, "ROOT", root)
+        assert Path("setup.py") in check.source_files()
+        assert (root / "ran").read_text() == f"{owner}\n"
 
 
 def test_what_failed_comes_first_and_dots_do_not_come_at_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`gb10 plan-rollout`, `rollout`, `resume`, `rollback` and `status`: exit states, JSON, locks, and real kills."""
+"""`gb10 rollout`, `resume`, `rollback` and `status`: exit states, JSON, locks, and real kills."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def gb10(command: str, *words: str) -> tuple[int, dict[str, Any]]:
     result = CLI.invoke(cli.app, [command, *words, "-i", "hosts.yml", "--json"])
     assert result.stderr == "", result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
-    if command != "plan-rollout":
+    if "--plan" not in words:
         valid(document)
     return result.exit_code, document
 
@@ -157,7 +157,7 @@ def test_every_end_has_its_exit_status_and_a_valid_report(
         (["resume"], "no rollout of this fleet has begun"),
         (["rollback", "r"], "no rollout of this fleet has begun"),
         (["status", "r"], "no rollout of this fleet has begun"),
-        (["plan-rollout", "nonsense"], "nonsense is no playbook"),
+        (["rollout", "nonsense", "--plan"], "nonsense is no playbook"),
     ],
 )
 def test_what_is_refused_before_it_begins_has_the_same_keys(fleet: Fleet, words: list[str], because: str) -> None:
@@ -425,17 +425,17 @@ def test_what_is_said_meanwhile_leaves_the_tables_colours_alone(fleet: Fleet) ->
 
 
 def test_the_plan_says_who_when_and_how_long(fleet: Fleet) -> None:
-    words = ["play.yml", *SIZES]
-    status, plan = gb10("plan-rollout", *words)
+    words = ["rollout", "play.yml", "--plan", *SIZES]
+    status, plan = gb10(*words)
     assert status == 0 and plan["wave_s"] is None and fleet.worked == [] and not Path(".gb10").exists()
     assert [len(wave["hosts"]) for wave in plan["waves"]] == [1, 2, 1] and plan["waves"][1]["begins"] is None
     _, record = start()
     assert [[host["host"] for host in wave["hosts"]] for wave in record["waves"]] == [
         [host["host"] for host in wave["hosts"]] for wave in plan["waves"]
     ]
-    _, plan = gb10("plan-rollout", *words)
+    _, plan = gb10(*words)
     assert plan["wave_s"] is not None and all(wave["begins"] for wave in plan["waves"])
-    shown = CLI.invoke(cli.app, ["plan-rollout", *words, "-i", "hosts.yml"]).output
+    shown = CLI.invoke(cli.app, [*words, "-i", "hosts.yml"]).output
     assert "wave 1, 1 of 4, from about " in shown and "3 waves, " in shown and "as earlier ones took" in shown
 
 

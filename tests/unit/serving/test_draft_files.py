@@ -9,10 +9,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, transfer_errors
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer as deciding
 
-from tests.unit.serving import test_model_files as kit
-from tests.unit.serving.test_model_files import Daemon, Docker, Run, image, needs_rsync
+from tests.support import model_daemon as kit
+from tests.support.model_daemon import Daemon, Docker, Run, image, needs_rsync, run_folder
 
-run_folder = kit.run_folder
+__all__ = ["run_folder"]  # the fixture
 DRAFT = {"model": "acme/draft", "revision": "main"}
 COMMIT_OF_DRAFT = "d" * 40
 

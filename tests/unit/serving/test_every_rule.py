@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
 
-from tests.unit.serving.test_rules import bare, ids, profile
+from tests.support.rule_profiles import bare, ids, profile
 
 MOE, DENSE = frozenset({"moe"}), frozenset({"dense"})
 GDN, MLA, SEES = frozenset({"moe", "gdn_hybrid"}), frozenset({"moe", "mla"}), frozenset({"dense", "multimodal"})

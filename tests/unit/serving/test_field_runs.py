@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan, serving_rules
 
-from tests.unit.serving.test_serving_rules import spark
+from tests.support.proofs import spark
 
 CU129 = "vllm/vllm-openai:v0.26.0-aarch64-cu129-ubuntu2404"
 CU130 = "vllm/vllm-openai:v0.28.0"

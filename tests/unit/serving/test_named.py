@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import judge
 
-from tests.unit.serving.test_rules import only, profile
+from tests.support.rule_profiles import only, profile
 
 SPARK = 121.69 * GIB
 NVFP4 = frozenset({"moe"})

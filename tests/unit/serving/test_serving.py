@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 import wave
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening, other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
@@ -234,7 +236,7 @@ def test_a_sound_is_sent_as_a_form(http: Callable[[Handler], str]) -> None:
         send(request, 200, b"{}")
 
     (kind,) = (kind for kind in other_canaries.OTHER_KINDS if kind.name == "transcription")
-    assert serving.http_client(http(handler), None)(kind.path, kind.body("m"), 5).status == 200
+    assert serving.http_client(http(handler), None, is_ours)(kind.path, kind.body("m"), 5).status == 200
     head = f"Content-Type: {seen[0][0]}\r\n\r\n".encode()
     form = email.message_from_bytes(head + seen[0][1], policy=email.policy.HTTP)
     parts = {
@@ -288,7 +290,7 @@ def test_any_reply_can_be_judged(body: str) -> None:
         assert server.probe().verdict in ("wrong_model", "garbage")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://spark-a", "http://[::1]:8000/"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://spark-a", "http://[::1]:8000/"])
 def test_urls(url: str) -> None:
     assert serving.parse_url(url) == url.rstrip("/")
 
@@ -300,6 +302,7 @@ def test_urls(url: str) -> None:
         "127.0.0.1:8000",
         "file:///etc/passwd",
         "http://",
+        "https://a",
         "http://a:x",
         "http://a/v1",
         "http://u:p@a",
@@ -313,11 +316,15 @@ def test_bad_urls(url: str) -> None:
 
 def test_bad_key_is_refused_and_not_repeated() -> None:
     with pytest.raises(ValueError, match="api_key") as error:
-        serving.http_client("http://127.0.0.1:1", "geheim\r\nX: y")
+        serving.http_client("http://127.0.0.1:1", "geheim\r\nX: y", is_ours)
     assert "geheim" not in str(error.value)
 
 
 Handler = Callable[[BaseHTTPRequestHandler], None]
+
+
+def is_ours(_connection: socket.socket) -> bool:
+    return True
 
 
 @pytest.fixture
@@ -362,7 +369,7 @@ def test_http_sends_key_and_question(http: Callable[[Handler], str], monkeypatch
         seen.append((request.path, request.headers["Authorization"], body))
         send(request, 200, "grün".encode())
 
-    ask = serving.http_client(http(handler), "secret")
+    ask = serving.http_client(http(handler), "secret", is_ours)
     assert ask("/v1/x", {"a": 1}, 5) == Reply(200, "grün")
     assert seen == [("/v1/x", "Bearer secret", b'{"a": 1}')]
 
@@ -387,7 +394,7 @@ def test_nothing_is_sent_to_whoever_else_has_the_port(http: Callable[[Handler], 
 
             owner = listening.of_container("gb10-vllm", inspect)
             with pytest.MonkeyPatch.context() as patch:  # here both are of one control group
-                patch.setattr(listening, "kin", lambda process, _proc: [process])
+                patch.setattr(sockets, "kin", lambda process, _proc: [process])
                 assert serving.http_client(url, "secret", owner)("/health", None, 5).problem == problem
             assert seen == ([] if problem else ["/health"])
         gone = listening.of_container("gb10-vllm", lambda argv, *_: Completed(tuple(argv), 1))
@@ -405,7 +412,7 @@ def test_a_server_that_accepts_nobody_gets_nothing_either() -> None:
 
 
 def test_http_failures(http: Callable[[Handler], str]) -> None:
-    assert serving.http_client("http://127.0.0.1:1", None)("/health", None, 5).problem == "refused"
+    assert serving.http_client("http://127.0.0.1:1", None, is_ours)("/health", None, 5).problem == "refused"
 
     def drop(request: BaseHTTPRequestHandler) -> None:
         request.connection.close()
@@ -416,9 +423,11 @@ def test_http_failures(http: Callable[[Handler], str]) -> None:
     def elsewhere(request: BaseHTTPRequestHandler) -> None:
         send(request, 302, Location="http://127.0.0.1:1/")
 
-    assert serving.http_client(http(drop), None)("/health", None, 5).problem == "dropped"
-    assert serving.http_client(http(error), None)("/health", None, 5) == Reply(503, "dead")
-    assert serving.http_client(http(elsewhere), "k")("/health", None, 5).status == 302, "a key follows no redirect"
+    assert serving.http_client(http(drop), None, is_ours)("/health", None, 5).problem == "dropped"
+    assert serving.http_client(http(error), None, is_ours)("/health", None, 5) == Reply(503, "dead")
+    assert serving.http_client(http(elsewhere), "k", is_ours)("/health", None, 5).status == 302, (
+        "a key follows no redirect"
+    )
 
 
 def test_http_is_bounded(http: Callable[[Handler], str]) -> None:
@@ -430,15 +439,27 @@ def test_http_is_bounded(http: Callable[[Handler], str]) -> None:
 
     def drip(request: BaseHTTPRequestHandler) -> None:
         send(request, 200)
-        while not release.wait(0.05):
+        drop(request)
+
+    def drip_head(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        drop(request)
+
+    def drop(request: BaseHTTPRequestHandler) -> None:
+        for _ in range(100):
+            if release.wait(0.05):
+                return
             try:
                 request.wfile.write(b"x")
             except OSError:
                 return
 
-    assert len(serving.http_client(http(flood), None)("/", None, 5).body) == serving.LARGEST_REPLY
+    assert len(serving.http_client(http(flood), None, is_ours)("/", None, 5).body) == serving.LARGEST_REPLY
     try:
-        assert serving.http_client(http(drip), None)("/", None, 0.3).problem == "timeout"
+        for handler in (drip, drip_head):
+            began = time.monotonic()
+            assert serving.http_client(http(handler), None, is_ours)("/", None, 0.3).problem == "timeout"
+            assert time.monotonic() - began < 2
     finally:
         release.set()
 

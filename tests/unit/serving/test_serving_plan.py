@@ -39,7 +39,7 @@ def test_one_host() -> None:
     }.items():  # fmt: skip
         assert words[words.index(flag) + 1] == value
     assert "--enable-auto-tool-choice" in words and "--tensor-parallel-size" not in words and None not in words
-    assert found.expected and found.expected.text == "57 to 60 tok/s"
+    assert found.measured and found.measured.text == "32 to 35 tok/s", "no 57 to 60: the memory allows 55"
     assert not found.refused
 
 
@@ -217,12 +217,13 @@ def test_a_container_of_another_program_never_gets_the_key_of_vllm(said: dict[st
 
 
 def test_bandwidth_bounds_what_nobody_measured() -> None:
-    """273 GB/s over 27.8 GB of FP8 a token; seed 000's 14 to 21 need speculative decoding."""
+    """273 GB/s over 26.9 GB of FP8 a token; seed 000's 14 to 21 need speculative decoding, and are not expected."""
     model = models.find("Qwen/Qwen3.6-27B")
     assert model
     one = model.checkpoint("Qwen/Qwen3.6-27B-FP8")
-    assert one and round(speed.bandwidth_limit(model, one), 1) == 9.8
-    assert "not measured; " in plan("Qwen/Qwen3.5-122B-A10B", TWO).speed
+    assert one and round(speed.bandwidth_limit(model, one), 1) == 10.2
+    assert speed.expected(model, one, 1) is None
+    assert ", not measured: " in plan("Qwen/Qwen3.5-122B-A10B", TWO).speed
 
 
 def test_the_table_of_the_manual_is_current() -> None:

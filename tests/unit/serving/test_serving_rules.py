@@ -15,18 +15,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 
-from tests.support.proofs import facts
+from tests.support.proofs import spark
 
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 OURS = "registry.example/ours@sha256:" + "0" * 64
 SAID = {"vllm_image": NGC, "vllm_allow_tag": True, "vllm_model": "openai/gpt-oss-120b"}
-
-
-def spark(gib: float = 121.7, driver: str = "580.142", host: str = "spark-a") -> dict[str, Any]:
-    known = facts(host)
-    return {**known, "memory_bytes": int(gib * GIB), "driver": {**known["driver"], "userland": driver}}
 
 
 def alone(gib: float = 121.7, **variables: Any) -> Rendered:
@@ -198,7 +192,7 @@ def test_a_context_that_does_not_fit_is_refused_with_what_does() -> None:
 
 
 def test_the_error_that_a_refusal_states_is_that_of_the_known_cases() -> None:
-    from tests.unit.serving.test_memory_fit import CASES
+    from tests.support.memory_fit import CASES
 
     (rule,) = (rule for rule in rules.rules() if rule["id"] == "memory_fit")
     assert f"at most {max(case.error for case in CASES):.1f} GiB too large" in rule["reason"]

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan, plan
 
 from tests.support.model_folders import CASES
-from tests.unit.serving.test_plan_and_role import by_the_role, judged, lines, role
+from tests.support.plan_and_role import by_the_role, judged, lines, role
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 BGE, QWEN, WHISPER = "BAAI/bge-m3", "Qwen/Qwen3-Embedding-8B", "openai/whisper-large-v3"

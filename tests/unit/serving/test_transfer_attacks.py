@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
     image_identity,
@@ -22,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
 )
 
 from tests.support.attacker import NOBODY, TRIES, attacking, exchange, needs_root, public_folder, tally
-from tests.unit.serving.test_model_files import (
+from tests.support.model_daemon import (
     CONTENT,
     MODEL,
     TINY,
@@ -232,12 +233,12 @@ def test_the_process_behind_a_connection_is_known(address: str, asked: str) -> N
         port = server.getsockname()[1]
         assert listening.listens(os.getpid(), address, port) and not listening.listens(1, address, port)
         with socket.create_connection((asked, port)) as client:
-            here, there = (listening.end(*name[:2]) for name in (client.getsockname(), client.getpeername()))
-            assert listening.other_end(here, there) == 0, "nobody has accepted it"
+            here, there = (sockets.end(*name[:2]) for name in (client.getsockname(), client.getpeername()))
+            assert sockets.other_end(here, there) == 0, "nobody has accepted it"
             with server.accept()[0] as accepted:
                 inode = os.fstat(accepted.fileno()).st_ino
-                assert listening.other_end(here, there) == inode
-                assert inode in listening.sockets_of([os.getpid()]) and inode not in listening.sockets_of([1])
+                assert sockets.other_end(here, there) == inode
+                assert inode in sockets.sockets_of([os.getpid()]) and inode not in sockets.sockets_of([1])
 
 
 def test_kin_share_the_whole_path_of_their_group(tmp_path: Path) -> None:
@@ -247,5 +248,5 @@ def test_kin_share_the_whole_path_of_their_group(tmp_path: Path) -> None:
         (tmp_path / str(process) / "cgroup").write_text(f"0::{group}\n")
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cgroup").write_text("0::/user.slice/user@1000.service/docker-1.scope\n")
-    assert sorted(listening.kin(5, tmp_path)) == [5, 6]
-    assert (listening.kin(8, tmp_path), listening.kin(9, tmp_path)) == ([8], [9])  # everybody's group, and none
+    assert sorted(sockets.kin(5, tmp_path)) == [5, 6]
+    assert (sockets.kin(8, tmp_path), sockets.kin(9, tmp_path)) == ([8], [9])  # everybody's group, and none

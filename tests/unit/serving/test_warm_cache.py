@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import C
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import warm as deciding
 
-from tests.unit.serving.test_model_files import Daemon, needs_rsync, quiet
+from tests.support.model_daemon import Daemon, needs_rsync, quiet
 
 SHELF = "/var/cache/gb10-warm/vllm"
 MARKER = "/var/cache/gb10-files/models--a--b@main.json"
@@ -48,7 +48,7 @@ class Docker:
             case ["docker", "run", *_]:
                 self.there = True
                 self.compile()
-            case ["docker", "exec", *_]:
+            case ["timeout", "--kill-after=5", _, "docker", "exec", *_]:
                 assert self.there
                 out = json.dumps(self.answer(json.loads(options["input"])))
             case ["docker", "inspect", *_]:

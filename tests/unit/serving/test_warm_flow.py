@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import pla
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import expand
 
-from tests.unit.plans.test_services import CHAT, PAIR, view
+from tests.support.service_plans import CHAT, PAIR, view
 
 ENTRIES = {"chat": CHAT | {"span": "host", "warm_cache_gib": 20}}
 BARE: dict[str, Any] = {"key": "k", "why": "", "cache": None}

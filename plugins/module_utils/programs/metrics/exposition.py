@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 
 from .families import FAMILIES
 
@@ -42,9 +45,19 @@ def escaped(text: str) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """A reader sees the old file or the new one, and never a part. node_exporter reads what ends in .prom."""
-    new = path.with_suffix(".new")
-    # A name of sysfs that is no UTF-8 must not cost the whole file.
-    new.write_text(text, encoding="utf-8", errors="replace")
-    new.chmod(0o644)  # node_exporter is no root
-    os.replace(new, path)  # noqa: PTH105 - the same, without pathlib's detour
+    """A reader sees the old file or the new one, and never a part. node_exporter reads what ends in .prom.
+
+    Root writes here, so only where nobody else can put a link.
+    """
+    parent = str(path.parent)
+    if not folders.only_ours(parent):
+        raise PermissionError(errno.EPERM, "root writes no metrics into a folder that somebody else can change", parent)
+    with folders.folder(parent) as place:
+        new = f".{path.name}.new"
+        folders.remove_file(new, place)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=place)
+        # A name of sysfs that is no UTF-8 must not cost the whole file.
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - a descriptor
+            os.fchmod(descriptor, 0o644)  # node_exporter is no root
+            file.write(text)
+        os.replace(new, path.name, src_dir_fd=place, dst_dir_fd=place)

@@ -25,12 +25,13 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
     found = sample("gb10_gpu_processes", None if computing is None else len(computing))
     found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
     known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
+    up_s = notes.read("uptime_s", lambda: running.read_uptime(host))
     if known is not None:
-        up_s = notes.read("uptime_s", lambda: running.read_uptime(host))
         found += of_boots(known, now_s - recent_days * DAY_S, None if up_s is None else round(now_s - up_s))
         if not any(boot["clean"] is None for boot in known):
             notes.reasons["boots"] = "journalctl does not list the boot that runs"
-    events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s))
+    young = up_s is not None and up_s < event_s
+    events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s, this_boot=young))
     return found + of_events(events or [])
 
 

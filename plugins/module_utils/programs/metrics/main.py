@@ -24,7 +24,7 @@ from . import exposition, history, now, services
 from .exposition import Samples, sample
 
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
-FOLDER = Path("/var/lib/prometheus/node-exporter")  # where Debian's node_exporter reads
+FOLDER = Path("/var/lib/gb10-metrics/node-exporter")  # root's own; Debian's beside it belongs to the user prometheus
 
 
 def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: services.Fetch = services.fetch) -> str:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import page, service_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import service_of
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
@@ -33,7 +34,7 @@ RUNNING = "/run/systemd/units/invocation:"
 DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
-Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
+Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of /metrics
 
 
 def names(host: HostReader) -> list[str]:
@@ -63,8 +64,13 @@ def _of_service(host: HostReader, notes: Notes, name: str, fetch: Fetch) -> tupl
     place = notes.read(f"serving.{name}", lambda: address(text_of(host, f"{SETTINGS}/{name}.json")))
     if not place:
         return samples, None
-    text = notes.read(f"serving.{name}", lambda: fetch(*place))
+    owner = asking.said_by_unit(host.system.place(_status_of(name)))
+    text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
     return samples + sample("gb10_service_answers", text is not None, service=name), text
+
+
+def _status_of(name: str) -> str:
+    return f"{RUN}/gb10-{name}/status.json"
 
 
 def of_status(name: str, status: dict[str, Any]) -> Samples:
@@ -83,9 +89,9 @@ def address(text: str) -> tuple[str, int] | None:
     return (found.address, found.port) if found.port is not None else None
 
 
-def fetch(address: str, port: int) -> str:
+def fetch(address: str, port: int, owner: asking.Owner) -> str:
     try:
-        status, body = page(address, port, DEADLINE_S, _LARGEST_REPLY + 1)
+        status, body = asking.ask(address, port, "/metrics", owner, seconds=DEADLINE_S, most=_LARGEST_REPLY + 1)
     except ValueError as error:
         raise Unknown(f"the server's /metrics gave no answer: {quoted(str(error))}") from None
     if status != 200:

@@ -20,9 +20,8 @@ from typing import Any
 
 from ..vllm_unit.seal import Seal, read_secret
 from .ring import STATE, Ring
-from .send import CONFIG, KEY, PATIENCE_S
+from .send import CONFIG, KEPT, KEY, PATIENCE_S, Call
 
-LONGEST_LINE = 4096
 SILENCE_S = 60.0  # of a caller that sends a sample each second
 MOST_CALLERS = 8  # that have proven nothing yet
 _FREEBIND = 15  # Linux, in.h: a rail's address may come later
@@ -81,43 +80,22 @@ class Keeper:
     def listen(self, connection: socket.socket, host: str) -> None:
         """Keep what this caller proves, until it is gone or says what is no line of its own."""
         until = time.monotonic() + PATIENCE_S
-        connection.settimeout(PATIENCE_S)
-        seal, lines = Seal(self._secret, calls=False), _Lines(connection)
-        connection.sendall(seal.opening)
-        if not seal.meet(lines.next(until) or b""):
+        seal, call = Seal(self._secret, calls=False), Call(connection)
+        call.say(seal.opening)
+        if not seal.meet(call.hear(until) or b""):
             return
-        first = seal.open(lines.next(until) or b"")
+        call.say(seal.seal({"keeps": host}))
+        first = seal.open(call.hear(until) or b"")
         if first is None or first.get("host") != host:
             return
         self._prove(connection, host)
         ring = Ring(self._folder, host, self._most)
         while True:
-            line = lines.next()
-            message = seal.open(line) if line is not None else None
+            message = seal.open(call.hear(time.monotonic() + SILENCE_S) or b"")
             if message is None:
                 return
             ring.add(message)
-
-
-class _Lines:
-    """The lines of one connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._held = connection, b""
-
-    def next(self, until: float | None = None) -> bytes | None:
-        """None after the last one, or one that is too long. `until`: for all of it, however slowly it comes."""
-        while b"\n" not in self._held:
-            left = SILENCE_S if until is None else until - time.monotonic()
-            if left <= 0 or len(self._held) >= LONGEST_LINE:
-                return None
-            self._connection.settimeout(left)
-            chunk = self._connection.recv(LONGEST_LINE)
-            if not chunk:
-                return None
-            self._held += chunk
-        line, _, self._held = self._held.partition(b"\n")
-        return line if len(line) < LONGEST_LINE else None
+            call.say(seal.seal(KEPT))
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -46,12 +46,17 @@ def older(path: Path) -> Path:
 
 
 def lines(folder: Path, host: str) -> Iterator[dict[str, Any]]:
-    """What is kept of a host, from the oldest on; a line that is cut is left out."""
+    """What is kept of a host, from the oldest on; a line that is cut is left out.
+
+    One that is there twice in a row was sent again, for its sender did not hear that it is kept: it counts once.
+    """
+    former = None
     path = folder / f"{host}.jsonl"
     for each in (older(path), path):
         with contextlib.suppress(OSError), each.open(encoding="utf-8", errors="replace") as file:
             for text in file:
                 with contextlib.suppress(ValueError, RecursionError):
                     line = json.loads(text)
-                    if isinstance(line, dict) and isinstance(line.get("at_s"), (int, float)):
+                    if isinstance(line, dict) and isinstance(line.get("at_s"), (int, float)) and line != former:
+                        former = line
                         yield line

@@ -4,7 +4,8 @@
 """gb10-recorder-send: a small sample each second, and the kernel's log, to the host that keeps them.
 
 nvidia-smi and journalctl run all the time, for to start them each second would cost more than all else here. What
-cannot be sent waits, up to a bound; the oldest goes first. Each line proves the secret that both hosts have.
+cannot be sent waits, up to a bound; the oldest goes first. Each line proves the secret that both hosts have. So does
+the keeper, before it hears one, and each time that it has kept one: any user may listen at a port that is free.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ CONFIG = "/etc/gb10-fleet/recorder.json"
 KEY = "/etc/gb10-fleet/recorder.key"
 EVERY_S = 1.0
 AGAIN_S = 2.0
-PATIENCE_S = 5.0  # of a write, and of the opening
+PATIENCE_S = 5.0  # of a write, of the opening, and until a line is kept
 UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that lost its power says no goodbye
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
+LONGEST_LINE = 4096  # bytes, of either side
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
 _FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
 GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS)
 GPU = (*gpu.argv(GPU_FIELDS), "--loop-ms=1000")
 KERNEL = ("journalctl", "--dmesg", "--follow", "--lines=0", "--output=short-unix", "--no-pager", "--quiet")
+KEPT = {"kept": True}  # what the keeper says of each line
 _KERNEL = re.compile(r"(\d+\.\d+) \S+ kernel: (.*)")
 _MEMORY = {"MemAvailable": "available_kib", "CmaTotal": "cma_total_kib", "CmaFree": "cma_free_kib"}
 
@@ -143,26 +146,44 @@ def deliver(outbox: Outbox, peer: Peer, own: str, secret: bytes, going: Callable
 def _deliver(outbox: Outbox, connection: socket.socket, own: str, secret: bytes, going: Callable[[], bool]) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNHEARD_S * 1000))
-    seal = Seal(secret, calls=True)
-    connection.sendall(seal.opening)
-    if not seal.meet(_line(connection)):
+    seal, call = Seal(secret, calls=True), Call(connection)
+    until = time.monotonic() + PATIENCE_S
+    call.say(seal.opening)
+    if not seal.meet(call.hear(until) or b"") or seal.open(call.hear(until) or b"") != {"keeps": own}:
         raise ValueError("who answers is no keeper")
-    connection.sendall(seal.seal({"host": own}))
+    call.say(seal.seal({"host": own}))
     while going():
         line = outbox.first(EVERY_S)
         if line is not None:
-            connection.sendall(seal.seal(line))
+            call.say(seal.seal(line))
+            if seal.open(call.hear(time.monotonic() + PATIENCE_S) or b"") != KEPT:
+                raise ValueError("nobody says that it is kept")
             outbox.sent(line)
 
 
-def _line(connection: socket.socket) -> bytes:
-    found = b""
-    while not found.endswith(b"\n") and len(found) < 200:
-        chunk = connection.recv(1)
-        if not chunk:
-            break
-        found += chunk
-    return found.rstrip(b"\n")
+class Call:
+    """One connection, with a limit for each line, however slowly it comes or goes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._held = connection, b""
+
+    def say(self, data: bytes) -> None:
+        self._connection.settimeout(PATIENCE_S)
+        self._connection.sendall(data)
+
+    def hear(self, until: float) -> bytes | None:
+        """The next line; None after the last one, one that is too long, and one that does not come in time."""
+        while b"\n" not in self._held:
+            left = until - time.monotonic()
+            if left <= 0 or len(self._held) >= LONGEST_LINE:
+                return None
+            self._connection.settimeout(left)
+            chunk = self._connection.recv(LONGEST_LINE)
+            if not chunk:
+                return None
+            self._held += chunk
+        line, _, self._held = self._held.partition(b"\n")
+        return line if len(line) < LONGEST_LINE else None
 
 
 def _pause(seconds: float, going: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ KEPT_ERRORS = 20  # the first ones: what follows is a consequence
 LONGEST_ERROR = 2000
 MOST_PROCESSES = 100  # that show a traceback at once; a container can invent them without an end
 BARE_ERROR = 40  # a message this short says too little without the function that raised it
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BEGINNING = re.compile(
     r"(?P<process>(?:\([^()]*\bpid=\d+[^()]*\) ?)*)(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
 )
@@ -46,7 +46,7 @@ class Errors:
 
     def feed(self, line: str) -> Error | None:
         """The error that this line says, if it does."""
-        line = _COLOUR.sub("", line)
+        line = COLOUR.sub("", line)
         beginning = _BEGINNING.match(line)
         process, level = (beginning["process"], beginning["level"]) if beginning else ("", None)
         text = line[beginning.end() :] if beginning else line

@@ -21,12 +21,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import 
     sockets,
     sockets_of,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
 from .config import Api
 from .status import printable
 
-FILE = "serving"
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - as the kernel shows it, nothing is bound here
 
 
@@ -34,7 +34,7 @@ class Door:
     """`api` is None of a rank that has no API of its own: there is nothing to open."""
 
     def __init__(self, folder: Path, api: Api | None, proc: Path = PROC) -> None:
-        self.file, self.api, self.proc = folder / FILE, api, proc
+        self.file, self.api, self.proc = folder / SERVING, api, proc
         self.is_open = False
         self._held: set[int] = set()  # the sockets that it was opened for
 
@@ -85,6 +85,6 @@ class Door:
         The kernel prefers one at the very address to those that listen everywhere.
         """
         ends = {end(address, api.port) for address in (api.address, *_EVERYWHERE)}
-        found = [each for each in sockets(self.proc) if each.state == LISTEN and each.local in ends]
+        found = list(sockets(ends, state=LISTEN, proc=self.proc))
         exact = {each.inode for each in found if each.local == end(api.address, api.port)}
         return exact or {each.inode for each in found}

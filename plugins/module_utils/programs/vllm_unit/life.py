@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import queue
@@ -20,13 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure, Stopped
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .door import Door
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
-from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
+from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 from .turn import Turn
@@ -43,6 +44,7 @@ GID_INDEX = "usr/local/sbin/gb10-gid-index"
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
 LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
+LARGEST_ANSWER = 2**16  # bytes
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -77,6 +79,7 @@ class Life:
         self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
+        self.stranger = False  # at the port of a server that does not serve yet
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
 
@@ -338,7 +341,7 @@ class Life:
                     self.turn.end()
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
-            elif isinstance(event, Served) or (process and self.log.phase != "ready" and self._answers()):
+            elif isinstance(event, Served) or (process and self.log.phase != "ready" and self._answers(process)):
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
@@ -379,27 +382,34 @@ class Life:
         say(f"starts with the warm cache {name[:12]}" if found else f"starts without a warm cache: {why}")
         return warm_words(self.config.argv, str(found.path)) if found else self.config.argv
 
-    def _answers(self) -> bool:
-        """Whether a server whose log says nothing to us serves by now."""
+    def _answers(self, process: int) -> bool:
+        """Whether a server whose log says nothing to us serves by now. Only the container's own is asked."""
         url = urllib.parse.urlsplit(self.config.ready_url or "")
         if not url.hostname:
             return False
-        asked = http.client.HTTPConnection(url.hostname, url.port, timeout=ANSWER_S)
+        self.stranger = False
         try:
-            asked.request("GET", url.path)
-            return asked.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
+            status, _ = ask(
+                url.hostname,
+                url.port or 80,
+                url.path,
+                lambda connection: accepted_by(process, connection),
+                seconds=ANSWER_S,
+                most=LARGEST_ANSWER,
+            )
+        except (OSError, NoHttp) as error:
+            self.stranger = isinstance(error, Stranger)
             return False
-        finally:
-            asked.close()
+        return status == 200
 
     def _listens_soon(self) -> bool:
         """Ready by its log: it listens a moment later."""
         return self._awaits_door() and self.status.phase == "ready"
 
     def _awaits_door(self) -> bool:
-        """While a server runs, its status waits for the door alone."""
-        return bool(self.config.api) and not self.door.is_open and self.status.phase in ("ready", "waiting")
+        """While a server runs, its status waits for the door alone; so it does where another one has its port."""
+        phase = self.stranger or self.status.phase in ("ready", "waiting")
+        return bool(self.config.api) and not self.door.is_open and phase
 
     def _judge_door(self, process: int) -> None:
         """Say why it stays shut, and again only when that changes."""
@@ -426,10 +436,11 @@ class Life:
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         """Pass the container's output on to the journal, and read it along."""
+        journal = stream(self.status.unit)
         for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
-                print(line, flush=True)
+                print(line, file=journal, flush=True)
             if self.log.feed(line):
                 self.events.put(Followed(self.log.phase, self.log.text))
         code = child.wait()

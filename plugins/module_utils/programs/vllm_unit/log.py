@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-from .causes import Errors
+from .causes import COLOUR, Errors
 from .config import Config
 from .status import LONGEST_TEXT, PHASES
 
@@ -27,6 +31,9 @@ TEXTS = {
 }
 
 OWN = "gb10-vllm: "  # as status.say begins
+SPEAKER = "gb10-container"  # SYSLOG_IDENTIFIER of what the container says; the unit's own lines have the program's name
+JOURNAL = "/run/systemd/journal/stdout"
+_CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
 
@@ -44,10 +51,14 @@ class Log:
         self.gone_since: float | None = None  # when it said first that the engine is gone
 
     def clean(self, line: str) -> str:
-        """As it may be passed on: without secrets, and unlike a line of the unit itself, which `gb10 why` believes."""
+        """As it may be passed on: without secrets, one line, and unlike one of the unit, which `gb10 why` believes.
+
+        To journald a NUL ends a line, as to a terminal other characters do.
+        """
+        line = _CONTROL.sub("?", COLOUR.sub("", line))
         for secret in self.secrets:
             line = line.replace(secret, "***")
-        return f"| {line}" if line.startswith(OWN) else line
+        return f"| {line}" if line.lstrip().startswith(OWN) else line
 
     def feed(self, line: str) -> bool:
         """Whether phase or percentage changed."""
@@ -113,6 +124,21 @@ def _quoted(text: str, named: Mapping[str, str | None]) -> str:
     """`quote`: the part that says it. `fits`: the context that there is room for."""
     said = (named.get("quote") or text)[:LONGEST_TEXT]
     return f"a context of {named['fits']} tokens fits; {said}" if named.get("fits") else said
+
+
+def stream(unit: str) -> TextIO:
+    """Where the container's lines go: a stream of their own to the journal, or our output where nobody keeps one.
+
+    journald gives each line the name and the unit that its stream began with (sd_journal_stream_fd(3)), so no line of
+    the container's can pass for one of ours.
+    """
+    if "JOURNAL_STREAM" in os.environ:  # systemd's, for a unit whose output goes to the journal
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as journal:
+            journal.connect(JOURNAL)
+            # Name, unit, level 6 (info), no level at the beginning of lines, and no copy to anybody else.
+            journal.sendall(f"{SPEAKER}\n{unit}.service\n6\n0\n0\n0\n0\n".encode())
+            return journal.makefile("w", encoding="utf-8", errors="replace")
+    return sys.stdout
 
 
 def read_lines(stream: Any, secrets: Sequence[str] = ()) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import time
@@ -19,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
 _OF_A_LOAD = ("starting", "formation", "weights", "graphs")  # all but the waiting for others
+LAST_LOG = "last-log"  # beside the status: what the log said when the last life failed
 LONGEST_TEXT = 300  # of a line in the status, and of what a peer says
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
@@ -36,7 +38,7 @@ class Notify:
 
 
 class Status:
-    """What a person and `serving_probe` read: the phase, the seconds of each, and how the last failure came about.
+    """What every login and `serving_probe` read: the phase, the seconds of each, and why the last life failed.
 
     It outlives the process, so that a verdict is still there when the next life has begun. `failures` counts lives in a
     row that ended before the model was ready; other settings begin anew.
@@ -106,8 +108,18 @@ class Status:
             "lasting": failure.verdict in LASTING,
             "at": _utc(),
             "attempt": self.attempt,
-            "lines": list(lines),
         }
+        if lines:
+            self._keep_log(lines)
+
+    def _keep_log(self, lines: Sequence[str]) -> None:
+        """The log may quote a client, so only root reads it."""
+        new = self.path.with_name(f".{LAST_LOG}.new")
+        with contextlib.suppress(OSError):  # as below
+            new.unlink(missing_ok=True)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in lines)
+            new.replace(self.path.with_name(LAST_LOG))
 
     def way_out(self, verdict: str) -> str:
         return way_out(verdict, self.unit)

@@ -46,8 +46,8 @@ RUN = "/run/gb10-watchdog"  # what is seen while that has no room: a full disk m
 DEADLINE_S = 5.0  # of a server that is asked
 COMMAND_S = 20.0  # of a command that gathers evidence
 MOST_RESTARTS = 20  # that are remembered
-POWER = ("power.draw",)
-GPU = tuple(argv_of_gpu(POWER))
+FIELDS = ("power.draw", "clocks.sm", "utilization.gpu")
+GPU = tuple(argv_of_gpu(FIELDS))
 BOOT = "/proc/sys/kernel/random/boot_id"
 # What a person wants to see of a hang; UNIT stands for the service's. Each is optional.
 EVIDENCE = {
@@ -58,6 +58,14 @@ EVIDENCE = {
 }
 
 Run = Callable[[Sequence[str], float], "tuple[int, str]"]
+
+
+class Gpu(NamedTuple):
+    """None is unknown."""
+
+    power_w: float | None = None
+    clock_mhz: float | None = None
+    busy_percent: float | None = None
 
 
 class World(NamedTuple):
@@ -82,22 +90,22 @@ def patrol(config: dict[str, Any], world: World) -> list[str]:
     rules = Rules(*(config["rules"][name] for name in Rules._fields))
     mine = [one for one in services(world.root) if one.port is not None]
     wanted = [one for one in mine if not config["services"] or one.name in config["services"]]
-    power = _power(world) if wanted else None
+    gpu = _gpu(world) if wanted else Gpu()
     said = []
     for service in wanted:
         try:
-            line = _one(service, power, rules, int(config["kept"]), world)
+            line = _one(service, gpu, rules, int(config["kept"]), world)
         except OSError as error:  # neither place takes what was seen: a restart could come again and again
             line = f"{service.unit} is not watched: {STATE} and {RUN} cannot be written ({error.strerror or error})"
         said += [line] if line else []
     return said
 
 
-def _one(service: Service, power: float | None, rules: Rules, kept: int, world: World) -> str:
+def _one(service: Service, gpu: Gpu, rules: Rules, kept: int, world: World) -> str:
     places = [world.root / folder.lstrip("/") / f"{service.name}.json" for folder in (STATE, RUN)]
     boot = _text(world.root / BOOT.lstrip("/"))
     still, restarts, before = _recalled(places, boot)
-    look = _look(service, power, world)
+    look = _look(service, gpu, world)
     still = follow(still, look, rules)
     found = verdict(still, restarts, world.now(), rules, before)
     line = ""
@@ -123,7 +131,7 @@ def _seen(still: Still, look: Look) -> str:
     return f"hangs: {look.running:g} requests run, no token came for {span:.0f} s, and the GPU takes {look.power_w:g} W"
 
 
-def _look(service: Service, power: float | None, world: World) -> Look:
+def _look(service: Service, gpu: Gpu, world: World) -> Look:
     status = document(_text(world.root / service.status.lstrip("/")))
     phase, life = status.get("phase"), f"{status.get('attempt')} {status.get('since')}"
     counters: Counters = {}
@@ -131,14 +139,14 @@ def _look(service: Service, power: float | None, world: World) -> Look:
         with contextlib.suppress(OSError, ValueError):
             counters = world.ask(service, DEADLINE_S)
     running, tokens, prompts = (counters.get(name) for name in ("running", "generated_tokens", "prompt_tokens"))
-    return Look(world.monotonic(), phase, life, running, tokens, prompts, power)
+    return Look(world.monotonic(), phase, life, running, tokens, prompts, *gpu)
 
 
-def _power(world: World) -> float | None:
+def _gpu(world: World) -> Gpu:
     code, said = world.run(GPU, COMMAND_S)
-    found, _reasons = values(row(said, POWER) if code == 0 else {})
-    watts: float | None = found["power_w"]  # what is no number is unknown, and no low power
-    return watts
+    found, _reasons = values(row(said, FIELDS) if code == 0 else {})
+    # What is no number is unknown, and no low power.
+    return Gpu(found["power_w"], found["clock_mhz"], found["utilization_percent"])
 
 
 def _recalled(places: Sequence[Path], boot: str) -> tuple[Still | None, list[float], str]:

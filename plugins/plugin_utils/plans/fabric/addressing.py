@@ -60,7 +60,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
+    """Describes what one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
 
     ``gid`` is the address as sysfs shows it in the GID table.
     ``answering`` are the addresses of the peers that have a cable in: they must answer before a change is kept.
@@ -344,7 +344,10 @@ def _check_host(host: str, facts: Mapping[str, Any], profiles: Sequence[Profile]
 
 
 def _taken(facts: Mapping[str, Any], planned: Container[str]) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
-    """What is reached by other ways than the rails; a rail of the same subnet would draw that traffic to itself."""
+    """Yield what is reached by other ways than the rails.
+
+    A rail of the same subnet would draw that traffic to itself.
+    """
     interfaces = [item for item in facts.get("interfaces") or [] if item["name"] not in planned]
     routes = [route for route in facts.get("routes") or [] if route["interface"] not in planned]
     cidrs = [(f"{cidr} of {item['name']}", cidr) for item in interfaces for cidr in item.get("addresses") or []]

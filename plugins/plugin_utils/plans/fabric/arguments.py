@@ -102,7 +102,10 @@ CHECKS: Mapping[str, tuple[type | tuple[type, ...], Callable[[Any], object]]] = 
 
 
 def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
-    """What no plan takes of these variables, a text for each. A value of another type than declared is not judged."""
+    """Yield what no plan takes of these variables, a text for each.
+
+    A value of another type than declared is not judged.
+    """
     for name, value in settings.items():
         kind, check = CHECKS[name]
         if not isinstance(value, kind) or isinstance(value, bool):

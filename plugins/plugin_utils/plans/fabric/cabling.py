@@ -35,7 +35,9 @@ def judge(
     link names first, p1 in a ring, the first host in a pair. A cable that both its ends heard is told once.
     """
     partners = _partners(profiles)
-    found = _found(heard, _on_switch(profiles))
+    # A host with a port on a switch hears its own other port there as well.
+    on_switch = {host for host, own in profiles.items() if any(each["link"].startswith("switch-") for each in own)}
+    found = _found(heard, on_switch)
     statements: list[dict[str, Any]] = []
     told: set[frozenset[End]] = set()
     for end in sorted(partners, key=lambda end: not _is_first(end, partners)):  # stable
@@ -56,7 +58,7 @@ def judge(
 
 
 def wrong(statements: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is to be moved, for a person to read."""
+    """Return what is to be moved, for a person to read."""
     return [
         f"{item['host']} {item['port']}: {item['text']}; {item['way_out']}"
         for item in statements
@@ -72,11 +74,6 @@ def _partners(profiles: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[End, 
             here = partners.setdefault((host, profile["port"]), [])
             here += [end for peer in profile["peers"] if (end := (peer["host"], peer["port"])) not in here]
     return partners
-
-
-def _on_switch(profiles: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
-    """Hosts with a port on a switch, where each hears its own other port as well."""
-    return {host for host, own in profiles.items() for profile in own if profile["link"].startswith("switch-")}
 
 
 def _found(heard: Mapping[str, Sequence[Mapping[str, str]]], on_switch: Container[str]) -> dict[End, list[End]]:
@@ -114,7 +111,7 @@ def _which_moves(end: End, other: End, partners: Mapping[End, Sequence[End]]) ->
 
 
 def _is_first(end: End, partners: Mapping[End, Sequence[End]]) -> bool:
-    """Whether the link of this end names it first: p1 leads on in a ring, the first host does in a pair."""
+    """Tell whether the link of this end names it first: p1 leads on in a ring, the first host does in a pair."""
     partner = partners[end][0]
     if end[1] != partner[1]:
         return end[1] > partner[1]

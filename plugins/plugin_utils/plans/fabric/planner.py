@@ -60,20 +60,20 @@ class FabricPlan(RolePlan):
 
 def plan(view: View) -> FabricPlan:
     """The plan for one host; PlanError where its cluster can have none."""
-    said = view.settings(FabricSettings)
+    settings = view.settings(FabricSettings)
     whole = cluster_fabric(view)
     mine = whole.hosts[view.host]
-    rounds = measuring.rounds(whole, **said.fabric_test)
+    rounds = measuring.rounds(whole, **settings.fabric_test)
     words = tuple(in_words(mine))
     return FabricPlan(
-        joint_refusals=tuple(_refusals(said, mine)),
+        joint_refusals=tuple(_refusals(settings, mine)),
         findings=(_coming(words),) if mine.waiting else (),
         cabled=whole.topology != "none",
         topology=whole.topology,
         network=whole.network,
         hosts=whole.hosts,
         mine=mine,
-        fixed_gid_index=said.fabric_fixed_gid_index and whole.topology != "none",
+        fixed_gid_index=settings.fabric_fixed_gid_index and whole.topology != "none",
         waiting=tuple(netdev for own in whole.hosts.values() for netdev in own.waiting),
         words=words,
         calls=tuple(cabling.calls(mine)),
@@ -103,17 +103,17 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _refusals(said: FabricSettings, mine: HostFabric) -> list[str]:
+def _refusals(settings: FabricSettings, mine: HostFabric) -> list[str]:
     """Named before anything changes anywhere; NetworkManager itself is asked again by the engine."""
     refusals = []
-    if any(owner.lasting for owner in mine.owners) or (mine.owners and not said.fabric_replace_foreign):
+    if any(owner.lasting for owner in mine.owners) or (mine.owners and not settings.fabric_replace_foreign):
         ways_out = "; ".join(dict.fromkeys(owner.way_out for owner in mine.owners))
         refusals.append(
             f"{'; '.join(owner.text for owner in mine.owners)}: a port has one owner. On this host, {ways_out}. "
             "Then run again."
         )
     # Without consent the run would fail after the host's part of the work.
-    if mine.waiting and not said.fabric_allow_activation:
+    if mine.waiting and not settings.fabric_allow_activation:
         refusals.append(
             f"{', '.join(mine.waiting)} waits for your consent: to activate a NetworkManager profile takes the rail "
             "down for a moment and gives it its address and MTU. No management interface is touched. Set "
@@ -123,7 +123,7 @@ def _refusals(said: FabricSettings, mine: HostFabric) -> list[str]:
 
 
 def in_words(mine: HostFabric) -> list[str]:
-    """What a host gets, one line for each rail, for a person to read before anything changes."""
+    """Return what a host gets, one line for each rail, for a person to read before anything changes."""
     return [
         f"{profile.netdev} ({profile.port}): {profile.cidr}, MTU {profile.mtu}, to "
         + ", ".join(f"{peer.host} {peer.port} {peer.address}" for peer in profile.peers)
@@ -133,7 +133,7 @@ def in_words(mine: HostFabric) -> list[str]:
 
 
 def _coming(words: tuple[str, ...]) -> dict[str, Any]:
-    """What the rails will get, said before anything changes."""
+    """Return what the rails will get, said before anything changes."""
     way_out = "nothing to do: the role fabric does it"
     return {"id": "fabric_plan", "severity": "info", "fact": "; ".join(words), "way_out": way_out, "accepted": None}
 

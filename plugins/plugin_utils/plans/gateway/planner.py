@@ -92,57 +92,54 @@ class GatewayPlan(RolePlan):
 
 def plan(view: View) -> GatewayPlan:
     """The plan for one host; a gateway that is not asked for is not judged."""
-    said, vllm = view.settings(GatewaySettings), view.settings(VllmSettings)
+    settings, vllm = view.settings(GatewaySettings), view.settings(VllmSettings)
     own = gateway_services.of(view)
     known = [*(each.said for each in gateway_services.declared(view)), vllm]
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
     proxies = {_NGINX: serves, _HAPROXY: routes}
+    # Where the one service of the host is, or will be.
+    only = own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
     return GatewayPlan(
-        refusals=(*dict.fromkeys(_refusals(said, known)), *gateway_router.refusals(view)) if serves else (),
+        refusals=(*dict.fromkeys(_refusals(settings, known)), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
         routes=routes,
         nginx_is_ours=serves and gateway_settings.is_ours(view, "nginx"),
         haproxy_is_ours=routes and gateway_settings.is_ours(view, "haproxy"),
         packages=tuple(proxy.package for proxy, wanted in proxies.items() if wanted),
         unwanted=tuple(proxy for proxy, wanted in reversed(proxies.items()) if not wanted),
-        address=addresses.in_url(said.gateway_address),
-        upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
+        address=addresses.in_url(settings.gateway_address),
+        upstream=f"unix:{ROUTER}:" if routes else only,
         serving=own[0].serving if own else services.Names(services.SHORT).serving,
         health=own[0].health if own and not routes else _HEALTH,
-        certificates=tuple(_certificates(said, routes)) if serves else (),
-        paths=tuple(_paths(said)),
+        certificates=tuple(_certificates(settings, routes)) if serves else (),
+        paths=tuple(_paths(settings)),
         services=own,
-        opens=bool(own and said.gateway_fleet_key),
+        opens=bool(own and settings.gateway_fleet_key),
         models=gateway_router.models(view) if routes else (),
         sleepers=tuple(each for each in own if each.entrance),
     )
 
 
-def _only(own: tuple[Service, ...], vllm: VllmSettings) -> str:
-    """Where the one service of the host is, or will be."""
-    return own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
+def _certificates(settings: GatewaySettings, routes: bool) -> Iterator[str]:
+    """Yield what the operator has put on the host."""
+    if not settings.gateway_plain_http:
+        yield from (settings.gateway_certificate, settings.gateway_certificate_key)
+    if routes and settings.gateway_fleet_ca:
+        yield settings.gateway_fleet_ca
 
 
-def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:
-    """What the operator has put on the host."""
-    if not said.gateway_plain_http:
-        yield from (said.gateway_certificate, said.gateway_certificate_key)
-    if routes and said.gateway_fleet_ca:
-        yield said.gateway_fleet_ca
-
-
-def _paths(said: GatewaySettings) -> Iterator[Path]:
-    words = [entry.split() for entry in said.gateway_paths if _PATH.match(entry)]
+def _paths(settings: GatewaySettings) -> Iterator[Path]:
+    words = [entry.split() for entry in settings.gateway_paths if _PATH.match(entry)]
     for path in dict.fromkeys(path for _method, path in words if path != _HEALTH):
         yield Path(path, tuple(method for method, other in words if other == path))
 
 
-def _refusals(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
-    yield from gateway_refusals.of_the_address(said, known)
-    yield from _of_the_certificate(said)
-    yield from _of_the_keys(said)
-    yield from _of_the_paths(said)
+def _refusals(settings: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
+    yield from gateway_refusals.of_the_address(settings, known)
+    yield from _of_the_certificate(settings)
+    yield from _of_the_keys(settings)
+    yield from _of_the_paths(settings)
     for vllm in known:
         if vllm.exposed:
             yield (
@@ -156,12 +153,12 @@ def _refusals(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[
             )
 
 
-def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
-    files = (said.gateway_certificate, said.gateway_certificate_key)
-    if said.gateway_fleet_ca and not _FILE.match(said.gateway_fleet_ca):
-        yield f"gateway_fleet_ca '{said.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
-    yield from gateway_refusals.of_the_certificate_name(said)
-    if said.gateway_plain_http:
+def _of_the_certificate(settings: GatewaySettings) -> Iterator[str]:
+    files = (settings.gateway_certificate, settings.gateway_certificate_key)
+    if settings.gateway_fleet_ca and not _FILE.match(settings.gateway_fleet_ca):
+        yield f"gateway_fleet_ca '{settings.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
+    yield from gateway_refusals.of_the_certificate_name(settings)
+    if settings.gateway_plain_http:
         if any(files):
             yield "gateway_plain_http is true and a certificate is named: take one of them away."
         return
@@ -178,9 +175,9 @@ def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
         )
 
 
-def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
-    keys = {str(name): str(key) for name, key in said.gateway_keys.items()}
-    fleet = {"gateway_fleet_key": said.gateway_fleet_key} if said.gateway_fleet_key else {}
+def _of_the_keys(settings: GatewaySettings) -> Iterator[str]:
+    keys = {str(name): str(key) for name, key in settings.gateway_keys.items()}
+    fleet = {"gateway_fleet_key": settings.gateway_fleet_key} if settings.gateway_fleet_key else {}
     if not keys:
         yield (
             "gateway_address is set and gateway_keys is empty. Give each client a key by its name, in a file that "
@@ -202,14 +199,14 @@ def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
         yield ("gateway_keys has the same key twice, so the log could not tell who asked. Give each client its own.")
 
 
-def _of_the_paths(said: GatewaySettings) -> Iterator[str]:
-    strange = [entry for entry in said.gateway_paths if not _PATH.match(entry)]
+def _of_the_paths(settings: GatewaySettings) -> Iterator[str]:
+    strange = [entry for entry in settings.gateway_paths if not _PATH.match(entry)]
     if strange:
         yield (
             f"gateway_paths holds {', '.join(strange)}. Each is a method and a path of small letters, digits, _ and -, "
             "for example POST /v1/score."
         )
-    paths = dict.fromkeys(path for entry in said.gateway_paths for path in entry.split()[-1:])
+    paths = dict.fromkeys(path for entry in settings.gateway_paths for path in entry.split()[-1:])
     closed = [
         f"{path}, which {entry['reason']}."
         for entry in catalog.load("gateway")["closed"]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses
@@ -38,7 +38,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Model:
-    """What clients ask for by one name, and who serves it."""
+    """Describes what clients ask for by one name, and who serves it."""
 
     name: str
     place: str
@@ -47,7 +47,8 @@ class Model:
 
 def models(view: View) -> tuple[Model, ...]:
     """All models that this gateway offers, by name; one of a single service on its own host needs no router."""
-    services = [*gateway_services.of(view), *(service for other in _others(view) for service in _reached(other))]
+    hosts = [view, *(other for other in _others(view) if gateway_settings.serves(other))]
+    services = [service for host in hosts for service in gateway_services.of(host)]
     found: dict[str, list[Service]] = {}
     for service in services:
         found.setdefault(service.model, []).append(service)
@@ -58,7 +59,7 @@ def models(view: View) -> tuple[Model, ...]:
 
 
 def routes(view: View) -> bool:
-    """Whether there is something to choose."""
+    """Tell whether there is something to choose."""
     several = bool(view.settings(GatewaySettings).gateway_fleet) or len(gateway_services.of(view)) > 1
     return several and gateway_settings.serves(view)
 
@@ -75,29 +76,29 @@ def routers_of(hosts: Sequence[str], views: Iterable[View]) -> list[str]:
 
 def refusals(view: View) -> Iterator[str]:
     """Why the fleet of this gateway cannot be reached, or not be told apart."""
-    said = view.settings(GatewaySettings)
-    yield from _of_the_names(view, said)
-    if not said.gateway_fleet:
+    settings = view.settings(GatewaySettings)
+    yield from _of_the_names(view, settings)
+    if not settings.gateway_fleet:
         return
-    if not said.gateway_fleet_key:
+    if not settings.gateway_fleet_key:
         yield (
             "gateway_fleet is set and gateway_fleet_key is empty. Give all hosts of the fleet one key, in a file that "
             "Ansible Vault encrypts; `openssl rand -hex 32` makes one."
         )
     for other in _named(view):
-        yield from _of_another(view, said, other)
+        yield from _of_another(view, settings, other)
     offered = models(view)
     if not offered and not any(gateway_services.wrong(each) for each in (view, *_others(view))):
-        yield f"gateway_fleet names {', '.join(said.gateway_fleet)}, and no host of it has a vllm_model."
-    if any(replica.name for model in offered for replica in model.replicas) and not said.gateway_fleet_ca:
+        yield f"gateway_fleet names {', '.join(settings.gateway_fleet)}, and no host of it has a vllm_model."
+    if any(replica.name for model in offered for replica in model.replicas) and not settings.gateway_fleet_ca:
         yield (
             "gateway_fleet is set and gateway_fleet_ca is empty. Name a PEM file on this host with what the "
             "certificates of the other gateways are verified by: their authority, or the certificates themselves."
         )
 
 
-def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
-    unknown = [name for name in said.gateway_fleet if name not in view.groups and name not in view.inventory]
+def _of_the_names(view: View, settings: GatewaySettings) -> Iterator[str]:
+    unknown = [name for name in settings.gateway_fleet if name not in view.groups and name not in view.inventory]
     if unknown:
         yield f"gateway_fleet names {', '.join(unknown)}: no host or group of the inventory."
     services = [*gateway_services.of(view), *(each for other in _others(view) for each in gateway_services.of(other))]
@@ -120,8 +121,8 @@ def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
         yield f"the router cannot name {', '.join(odd)}: a host's name has letters, digits and ._- only."
 
 
-def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]:
-    """What is wrong with another host's gateway; this host's router would write it down."""
+def _of_another(view: View, settings: GatewaySettings, other: View) -> Iterator[str]:
+    """Yield what is wrong with another host's gateway; this host's router would write it down."""
     try:
         theirs = other.settings(GatewaySettings)
     except SettingsError as error:
@@ -138,7 +139,7 @@ def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]
             f"gateway_fleet names {other.host}, which has no gateway. Set its gateway_address, or leave it out of "
             "gateway_fleet."
         )
-    elif theirs.gateway_fleet_key != said.gateway_fleet_key:
+    elif theirs.gateway_fleet_key != settings.gateway_fleet_key:
         yield (
             f"gateway_fleet_key of {other.host} is another one than that of {view.host}, so its gateway would refuse "
             "this one. Give both the same."
@@ -158,16 +159,9 @@ def _is_readable(other: View) -> bool:
 
 
 def _named(view: View) -> list[View]:
-    names = _expanded(view.settings(GatewaySettings).gateway_fleet, view.groups)
+    fleet = view.settings(GatewaySettings).gateway_fleet
+    names = dict.fromkeys(host for name in fleet for host in view.groups.get(name, (name,)))
     return [view.of(name) for name in names if name != view.host and name in view.inventory]
-
-
-def _expanded(wanted: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[str]:
-    return list(dict.fromkeys(host for name in wanted for host in groups.get(name, (name,))))
-
-
-def _reached(other: View) -> tuple[Service, ...]:
-    return gateway_services.of(other) if gateway_settings.serves(other) else ()
 
 
 def _replica(view: View, service: Service) -> Replica:

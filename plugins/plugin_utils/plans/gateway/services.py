@@ -37,7 +37,7 @@ class Service:
 
     @property
     def sound(self) -> bool:
-        """Whether its name may stand in a configuration file."""
+        """Tell whether its name may stand in a configuration file."""
         return bool(_NAME_OF_A_MODEL.match(self.model))
 
 
@@ -60,12 +60,12 @@ def of(view: View) -> tuple[Service, ...]:
 
 
 def declared(view: View) -> tuple[services.Service, ...]:
-    """What is said of the services of a host. What is wrong with it says the role vllm, of its own host."""
+    """Return what is said of the services of a host. What is wrong with it says the role vllm, of its own host."""
     return _expanded(view) or ()
 
 
 def wrong(view: View) -> bool:
-    """Whether the services of a host cannot be told, because of what the role vllm refuses."""
+    """Tell whether the services of a host cannot be told, because of what the role vllm refuses."""
     return _expanded(view) is None
 
 

@@ -32,13 +32,13 @@ class GatewaySettings(RoleSettings, role="gateway"):
 
 
 def serves(view: View) -> bool:
-    """Whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it.
+    """Tell whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it.
 
     Another host of a cluster has one for its own services, where a router of the fleet asks for them.
     """
-    said = view.settings(GatewaySettings)
-    asked = view.rank == 0 or bool(said.gateway_fleet_key and gateway_services.of(view))
-    return said.gateway_address != "" and asked
+    settings = view.settings(GatewaySettings)
+    asked = view.rank == 0 or bool(settings.gateway_fleet_key and gateway_services.of(view))
+    return settings.gateway_address != "" and asked
 
 
 def is_ours(view: View, package: str) -> bool:

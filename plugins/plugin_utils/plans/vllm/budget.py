@@ -21,31 +21,31 @@ _GIB = 1024**3
 _SHARED = "vllm_transfer_port"
 
 
-def refusals(view: View, made: Sequence[ServicePlan], sets: Layouts) -> Iterator[str]:
-    """What speaks against having all of them on this host. Memory is of those that a layout has together."""
+def refusals(view: View, plans: Sequence[ServicePlan], sets: Layouts) -> Iterator[str]:
+    """Yield what speaks against having all of them on this host. Memory is of those that a layout has together."""
     yield from sets.mistakes
-    for running in sets.together([each.name for each in made]).values():
-        yield from _memory(view, [each for each in made if each.name in running])
-    for one, other in combinations(made, 2):
+    for running in sets.together([each.name for each in plans]).values():
+        yield from _memory(view, [each for each in plans if each.name in running])
+    for one, other in combinations(plans, 2):
         yield from _between(one, other)
 
 
 def reserve_gib() -> float:
-    """What stays for the system."""
+    """Return what stays for the system."""
     return float(catalog.load("models")["fit"]["reserve"]["value"])
 
 
-def _memory(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
+def _memory(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
     """The share of each and the system's reserve are more than the host has: the largest is to give way."""
     total, reserve = view.facts["memory_bytes"] / _GIB, reserve_gib()
-    taken = sum(each.memory_gib for each in made)
+    taken = sum(each.memory_gib for each in plans)
     over = taken + reserve - total
     if over <= 0:
         return
-    parts = ", ".join(f"{each.name} {each.memory_gib:.1f}" for each in made)
-    unsaid = list(_without_a_share(view, made))
+    parts = ", ".join(f"{each.name} {each.memory_gib:.1f}" for each in plans)
+    unsaid = list(_without_a_share(view, plans))
     # Of two that are as large, the one whose entry says no share: it has that of the host's own model.
-    largest = max(made, key=lambda each: (each.memory_gib, each.name in unsaid))
+    largest = max(plans, key=lambda each: (each.memory_gib, each.name in unsaid))
     left = math.floor((largest.memory_gib - over) * 10) / 10
     less = f"{math.ceil(over * 10) / 10:.1f} GiB less, {_in_words(largest, left, total)}" if left > 0 else ""
     way_out = f"Give {largest.name} {less}, or move a service to another host." if less else "Move a service away."
@@ -57,10 +57,10 @@ def _memory(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
     )
 
 
-def _without_a_share(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
+def _without_a_share(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
     """The services whose entries do not say what they take."""
     entries = service_entries.of(view.variables)
-    for each in made:
+    for each in plans:
         if each.name in entries and not {"memory_gib", "gpu_memory_utilization"} & entries[each.name].keys():
             yield each.name
 

@@ -41,24 +41,24 @@ _TRAITS_BY_FLAG = {
 }
 
 
-def environment(said: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[str, Any]:
+def environment(settings: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[str, Any]:
     """The container's environment, where the later word counts. `of_the_fabric` is empty on a host by itself.
 
     vLLM gives up on its own engine after 600 s unless told; a large model takes longer.
     """
     return {
-        "VLLM_ENGINE_READY_TIMEOUT_S": said.vllm_ready_timeout,
+        "VLLM_ENGINE_READY_TIMEOUT_S": settings.vllm_ready_timeout,
         **HUB_HOME,
-        **({"HF_HUB_OFFLINE": 1} if said.vllm_fetch else {}),
-        **(WARM_HOME if said.warm else {}),
+        **({"HF_HUB_OFFLINE": 1} if settings.vllm_fetch else {}),
+        **(WARM_HOME if settings.warm else {}),
         **of_the_fabric,
-        **(catalog.load("units")["ray"]["environment"]["value"] if said.by_ray else {}),
-        **said.vllm_environment,
-        **(_TOKEN_OF_RAY if said.by_ray else {}),
+        **(catalog.load("units")["ray"]["environment"]["value"] if settings.by_ray else {}),
+        **settings.vllm_environment,
+        **(_TOKEN_OF_RAY if settings.by_ray else {}),
     }
 
 
-def docker_options(said: VllmSettings, hosts: int, container: str = Names(SHORT).container) -> list[str]:
+def docker_options(settings: VllmSettings, hosts: int, container: str = Names(SHORT).container) -> list[str]:
     """The options of `docker run` that decide what the container may do.
 
     With --init, signals reach vLLM, and its dead children are waited for. It is root without root's powers. Only where
@@ -69,86 +69,94 @@ def docker_options(said: VllmSettings, hosts: int, container: str = Names(SHORT)
         *("--rm", "--init", "--name", container, "--pull", "never"),
         *("--network", "host", "--ipc", "host", "--device", "nvidia.com/gpu=all"),
         *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
-        *(() if said.vllm_fetch or not said.vllm_model else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
-        *(("--cap-add", "NET_BIND_SERVICE") if said.vllm_port < _UNPRIVILEGED else ()),
+        *(
+            ()
+            if settings.vllm_fetch or not settings.vllm_model
+            else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")
+        ),
+        *(("--cap-add", "NET_BIND_SERVICE") if settings.vllm_port < _UNPRIVILEGED else ()),
         *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
         *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),
-        *(word for name, value in said.vllm_ulimits.items() for word in ("--ulimit", f"{name}={value}")),
-        *(word for option in said.vllm_security_options for word in ("--security-opt", option)),
+        *(word for name, value in settings.vllm_ulimits.items() for word in ("--ulimit", f"{name}={value}")),
+        *(word for option in settings.vllm_security_options for word in ("--security-opt", option)),
     ]
 
 
-def files(said: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> list[str]:
+def files(settings: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> list[str]:
     """The options of `docker run` that name files of the host."""
     return [
         *(("--env-file", names.gid_file) if gid else ()),
         *(("--env-file", names.secrets) if secrets else ()),
-        *_cache(said),
-        *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
-        *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if said.by_ray else ()),
-        *(("--volume", f"/etc/gb10-fleet/ray.token:{_TOKEN_OF_RAY['RAY_AUTH_TOKEN_PATH']}:ro") if said.by_ray else ()),
+        *_cache(settings),
+        *(word for mount in settings.vllm_mounts for word in ("--volume", mount)),
+        *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if settings.by_ray else ()),
+        *(
+            ("--volume", f"/etc/gb10-fleet/ray.token:{_TOKEN_OF_RAY['RAY_AUTH_TOKEN_PATH']}:ro")
+            if settings.by_ray
+            else ()
+        ),
     ]
 
 
-def _cache(said: VllmSettings) -> list[str]:
+def _cache(settings: VllmSettings) -> list[str]:
     """Fetched models are there to be read: what a container changed in them, the next one would serve."""
-    if not said.vllm_fetch:
-        return ["--volume", f"{said.vllm_cache_directory}:/root/.cache"]
-    compiled = [] if said.warm else ["--volume", f"{COMPILED}:/root/.cache"]
-    return [*compiled, "--volume", models(said)]
+    if not settings.vllm_fetch:
+        return ["--volume", f"{settings.vllm_cache_directory}:/root/.cache"]
+    compiled = [] if settings.warm else ["--volume", f"{COMPILED}:/root/.cache"]
+    return [*compiled, "--volume", models(settings)]
 
 
-def models(said: VllmSettings) -> str:
-    """What is fetched, as Docker mounts it: to be read alone."""
-    return f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
+def models(settings: VllmSettings) -> str:
+    """Return what is fetched, as Docker mounts it: to be read alone."""
+    return f"{settings.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
 
 
-def written_to(said: VllmSettings) -> str:
+def written_to(settings: VllmSettings) -> str:
     """The folder of the host that the container fills; with a warm cache it writes to its own layer."""
-    if said.warm:
+    if settings.warm:
         return "/var/lib/docker"
-    return COMPILED if said.vllm_fetch else said.vllm_cache_directory
+    return COMPILED if settings.vllm_fetch else settings.vllm_cache_directory
 
 
-def serve_words(said: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
+def serve_words(settings: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
     """The words after `vllm serve MODEL`. `head` is the address of the cluster's first host."""
-    tensor, pipeline = parallel(said, hosts)
-    by_vllm = hosts > 1 and not said.by_ray
-    words: list[Any] = ["--served-model-name", said.served_name]
-    if said.vllm_model_revision:
-        words += ["--revision", said.vllm_model_revision]
-    if said.vllm_max_model_len:
-        words += ["--max-model-len", "auto" if said.vllm_max_model_len == AUTO else said.vllm_max_model_len]
-    if said.speculative:
-        words += [draft_wish.FLAG, said.speculative.config(said.vllm_model_revision)]
+    tensor, pipeline = parallel(settings, hosts)
+    by_vllm = hosts > 1 and not settings.by_ray
+    words: list[Any] = ["--served-model-name", settings.served_name]
+    if settings.vllm_model_revision:
+        words += ["--revision", settings.vllm_model_revision]
+    if settings.vllm_max_model_len:
+        words += ["--max-model-len", "auto" if settings.vllm_max_model_len == AUTO else settings.vllm_max_model_len]
+    if settings.speculative:
+        words += [draft_wish.FLAG, settings.speculative.config(settings.vllm_model_revision)]
     if hosts > 1:
-        words += ["--tensor-parallel-size", tensor, "--distributed-executor-backend", said.vllm_executor]
+        words += ["--tensor-parallel-size", tensor, "--distributed-executor-backend", settings.vllm_executor]
     if pipeline > 1:
         words += ["--pipeline-parallel-size", pipeline]
     if by_vllm:
-        words += ["--nnodes", hosts, "--node-rank", rank, "--master-port", said.vllm_master_port]
+        words += ["--nnodes", hosts, "--node-rank", rank, "--master-port", settings.vllm_master_port]
     if rank == 0:
-        words += ["--host", said.vllm_host, "--port", said.vllm_port]
+        words += ["--host", settings.vllm_host, "--port", settings.vllm_port]
     elif by_vllm:
         words += ["--headless"]
-    words += [*said.vllm_extra_args, "--gpu-memory-utilization", said.vllm_gpu_memory_utilization]
+    words += [*settings.vllm_extra_args, "--gpu-memory-utilization", settings.vllm_gpu_memory_utilization]
     if by_vllm:
         words += ["--master-addr", head]
     return [str(word) for word in words]
 
 
-def parallel(said: VllmSettings, hosts: int) -> tuple[int, int]:
+def parallel(settings: VllmSettings, hosts: int) -> tuple[int, int]:
     """On how many hosts each layer lies, and how many stages of such hosts there are."""
-    tensor = said.vllm_tensor_parallel_size or hosts
+    tensor = settings.vllm_tensor_parallel_size or hosts
     return tensor, int(hosts / tensor)
 
 
-def ray_words(said: VllmSettings, own: str, hosts: Sequence[str]) -> list[str]:
+def ray_words(settings: VllmSettings, own: str, hosts: Sequence[str]) -> list[str]:
     """The words of gb10-ray-start, which each container runs; on the head `-- vllm serve ...` follows them."""
     options = {**catalog.load("units")["ray"]["options"]["value"], **vllm_settings.ports_of_ray()}
     return [
         *(_RAY_START, "--own", own, "--hosts", ",".join(hosts)),
-        *("--port", str(said.vllm_ray_port), "--timeout", str(said.vllm_ready_timeout)),
+        *("--port", str(settings.vllm_ray_port), "--timeout", str(settings.vllm_ready_timeout)),
         *(f"--{name}={value}" for name, value in options.items()),
     ]
 
@@ -162,7 +170,7 @@ def image_name(image: str) -> str:
 
 
 def traits(options: Sequence[str], ray: Sequence[str]) -> frozenset[str]:
-    """What the rules of serving ask about a container, in their words, of its `docker run` and of its Ray."""
+    """Return what the rules of serving ask about a container, in their words, of its `docker run` and of its Ray."""
     said = {word.partition("=")[0] for word in options}
     found = {trait for trait, flags in _TRAITS_BY_FLAG.items() if said & flags}
     if "/dev/infiniband" not in options:

@@ -25,7 +25,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 @dataclass(frozen=True, kw_only=True)
 class VllmPlan(RolePlan):
-    """How a host serves: its services, each with its own unit, and the folders and programs that they share."""
+    """Describes how a host serves.
+
+    Its services, each with its own unit, and the folders and programs that they share.
+    """
 
     services: tuple[ServicePlan, ...]
     folders: tuple[Folder, ...]
@@ -40,36 +43,36 @@ class VllmPlan(RolePlan):
 def plan(view: View) -> VllmPlan:
     """The plan for one host."""
     expanded = services.expand(view)
-    made = tuple(vllm_service.plan(each) for each in expanded)
+    plans = tuple(vllm_service.plan(each) for each in expanded)
     said = view.variables.get("gb10_layouts")
     sets = layouts.of_host(said, services.declared_names(view) if said else None)
     return VllmPlan(
         refusals=(
-            *_named(made, "refusals"),
-            *vllm_ports.refusals(view, made),
-            *(sets.mistakes if _only_short(made) else vllm_budget.refusals(view, made, sets)),
-            *_never_asked(view, made),
+            *_named(plans, "refusals"),
+            *vllm_ports.refusals(view, plans),
+            *(sets.mistakes if _only_short(plans) else vllm_budget.refusals(view, plans, sets)),
+            *_never_asked(view, plans),
             *vllm_warm.shared(expanded),
         ),
-        joint_refusals=tuple(_named(made, "joint_refusals")),
-        findings=tuple(_findings(made)),
-        services=made,
-        folders=tuple(vllm_shared.folders(made)),
-        programs=tuple(vllm_shared.programs(made)),
-        unused=tuple(vllm_shared.unused(made)),
-        ray=vllm_shared.by_ray(made),
-        sleepers=tuple(each for each in made if each.on_demand),
-        resting=tuple(sets.resting([each.name for each in made])),
+        joint_refusals=tuple(_named(plans, "joint_refusals")),
+        findings=tuple(_findings(plans)),
+        services=plans,
+        folders=tuple(vllm_shared.folders(plans)),
+        programs=tuple(vllm_shared.programs(plans)),
+        unused=tuple(vllm_shared.unused(plans)),
+        ray=vllm_shared.by_ray(plans),
+        sleepers=tuple(each for each in plans if each.on_demand),
+        resting=tuple(sets.resting([each.name for each in plans])),
         reserve_gib=vllm_budget.reserve_gib(),
     )
 
 
-def _never_asked(view: View, made: tuple[ServicePlan, ...]) -> Iterator[str]:
+def _never_asked(view: View, plans: tuple[ServicePlan, ...]) -> Iterator[str]:
     """Services that a request is to start, and none could."""
-    for each in made:
+    for each in plans:
         if not each.on_demand:
             continue
-        where = "vllm_on_demand" if _only_short(made) else f"{each.name}: on_demand"
+        where = "vllm_on_demand" if _only_short(plans) else f"{each.name}: on_demand"
         if len(each.members) > 1:
             yield (
                 f"{where} is true, and it spans {', '.join(each.members)}: a request reaches one host, and a cluster "
@@ -82,18 +85,18 @@ def _never_asked(view: View, made: tuple[ServicePlan, ...]) -> Iterator[str]:
             )
 
 
-def _only_short(made: tuple[ServicePlan, ...]) -> bool:
-    return [each.name for each in made] == [services.SHORT]
+def _only_short(plans: tuple[ServicePlan, ...]) -> bool:
+    return [each.name for each in plans] == [services.SHORT]
 
 
-def _named(made: tuple[ServicePlan, ...], which: str) -> Iterator[str]:
-    """What speaks against each service, with its name where there is more than the one of `vllm_model`."""
-    for each in made:
+def _named(plans: tuple[ServicePlan, ...], which: str) -> Iterator[str]:
+    """Yield what speaks against each service, with its name where there is more than the one of `vllm_model`."""
+    for each in plans:
         texts = getattr(each, which)
-        yield from texts if _only_short(made) else (f"{each.name}: {text}" for text in texts)
+        yield from texts if _only_short(plans) else (f"{each.name}: {text}" for text in texts)
 
 
-def _findings(made: tuple[ServicePlan, ...]) -> Iterator[Mapping[str, Any]]:
-    for each in made:
+def _findings(plans: tuple[ServicePlan, ...]) -> Iterator[Mapping[str, Any]]:
+    for each in plans:
         for finding in each.findings:
-            yield finding if _only_short(made) else {**finding, "fact": f"{each.name}: {finding['fact']}"}
+            yield finding if _only_short(plans) else {**finding, "fact": f"{each.name}: {finding['fact']}"}

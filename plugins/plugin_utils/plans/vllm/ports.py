@@ -24,17 +24,17 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service impo
 _FIRST = 8000  # where services of a host usually begin
 
 
-def refusals(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
-    """What speaks against the ports of the services, with the owner of each."""
+def refusals(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
+    """Yield what speaks against the ports of the services, with the owner of each."""
     parts = dict(_parts(view))
-    for each in made:
+    for each in plans:
         yield from (
             f"{line(each, variable)} is {port}, which {parts[port]} has on this host. Choose another, such as "
-            f"{_free(made, parts)}."
+            f"{_free(plans, parts)}."
             for variable, port in each.ports.items()
             if port in parts
         )
-    yield from _of_ray(made)
+    yield from _of_ray(plans)
 
 
 def line(service: ServicePlan, variable: str) -> str:
@@ -55,24 +55,24 @@ def _parts(view: View) -> Iterator[tuple[int, str]]:
         yield catalog.load("gateway")["packaged_port"]["value"], "the NGINX that was there before the gateway"
 
 
-def _of_the_stack(said: MonitoringSettings) -> Iterator[tuple[int, str]]:
-    for entry in catalog.load("monitoring")["stack_ports"] if said.monitoring_server else ():
-        if entry["package"] != "grafana" or said.monitoring_grafana:
+def _of_the_stack(settings: MonitoringSettings) -> Iterator[tuple[int, str]]:
+    for entry in catalog.load("monitoring")["stack_ports"] if settings.monitoring_server else ():
+        if entry["package"] != "grafana" or settings.monitoring_grafana:
             yield entry["value"], f"{entry['meaning']} (monitoring_server)"
 
 
-def _of_ray(made: Sequence[ServicePlan]) -> Iterator[str]:
+def _of_ray(plans: Sequence[ServicePlan]) -> Iterator[str]:
     """Ray's own ports, which another service of the host takes; its own service is judged by itself."""
     own, workers = set(vllm_settings.ports_of_ray().values()), vllm_settings.workers_of_ray()
-    for ray in [each for each in made if each.by_ray][:1]:
+    for ray in [each for each in plans if each.by_ray][:1]:
         yield from (
             f"{line(each, variable)} is {port}, which Ray of {ray.name} has on this host. Choose another."
-            for each in made
+            for each in plans
             for variable, port in each.ports.items()
             if each.name != ray.name and (port in own or port in workers)
         )
 
 
-def _free(made: Sequence[ServicePlan], parts: Mapping[int, str]) -> int:
-    taken = {*parts, *(port for each in made for port in each.ports.values())}
+def _free(plans: Sequence[ServicePlan], parts: Mapping[int, str]) -> int:
+    taken = {*parts, *(port for each in plans for port in each.ports.values())}
     return next(port for port in count(_FIRST) if port not in taken)

@@ -23,13 +23,13 @@ _FIELD = re.compile(r"(?P<name>[\"'](?P<key>[^\"']+)[\"']\s*:\s*)(?P<value>\"[^\
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word is the flag of a secret, and not of a file with one."""
+    """Tell whether a word is the flag of a secret, and not of a file with one."""
     flag = word.partition("=")[0].lstrip("-").replace("-", "_")
     return word.startswith("-") and bool(_NAME.search(flag)) and not flag.endswith(("_file", "_path"))
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Whether a variable of the environment holds a secret itself, and not the path of one."""
+    """Tell whether a variable of the environment holds a secret itself, and not the path of one."""
     return bool(_NAME.search(name)) and not _PATH.match(value)
 
 

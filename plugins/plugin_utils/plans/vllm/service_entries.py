@@ -45,7 +45,7 @@ _EXAMPLE = "{model: openai/gpt-oss-20b, port: 8001}"
 
 
 def is_name(name: str) -> bool:
-    """Whether an entry may be called so."""
+    """Tell whether an entry may be called so."""
     return name != SHORT and _NAME.match(name) is not None
 
 
@@ -58,7 +58,7 @@ def of(variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def may_be_shown(entry: Mapping[Any, Any], key: Any) -> bool:
-    """Whether the value of a key is no secret for certain."""
+    """Tell whether the value of a key is no secret for certain."""
     options = _options(entry)
     if key not in options or key in _FREE_WORDS or options[key].get("no_log"):
         return False
@@ -66,7 +66,7 @@ def may_be_shown(entry: Mapping[Any, Any], key: Any) -> bool:
 
 
 def mistakes(variables: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the entries by themselves, each by its whole name."""
+    """Yield what is wrong with the entries by themselves, each by its whole name."""
     said = variables.get(VARIABLE, {})
     if not isinstance(said, Mapping):
         yield from settings.mistakes(catalog.declared_variables().roles["vllm"], {VARIABLE: said})

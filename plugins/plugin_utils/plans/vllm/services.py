@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -33,7 +33,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Names:
-    """How what belongs to a service is called on its hosts."""
+    """Describes how what belongs to a service is called on its hosts."""
 
     service: str
 
@@ -79,11 +79,11 @@ class Names:
     @property
     def serving(self) -> str:
         """There while its container listens: the gateway's leave to send requests."""
-        return f"/run/{self.container}/{door.FILE}"
+        return f"/run/{self.container}/{asking.SERVING}"
 
     @property
     def entrance(self) -> str:
-        """Where the gateway reaches that socket."""
+        """Return where the gateway reaches that socket."""
         return f"/run/gb10-wake/{self.stem}.sock"
 
     @property
@@ -117,15 +117,15 @@ def expand(view: View) -> tuple[Service, ...]:
     wrong = list(service_entries.mistakes(view.variables)) or list(_of_others(view)) or list(_mistakes(view))
     if wrong:
         raise SettingsError("; ".join(wrong))
-    said = view.settings(VllmSettings)
+    settings = view.settings(VllmSettings)
     none_named = VARIABLE not in view.variables
-    short = [Service(SHORT, view, view, (view.host,))] if said.vllm_model or none_named else []
+    short = [Service(SHORT, view, view, (view.host,))] if settings.vllm_model or none_named else []
     entries = service_entries.of(view.variables)
     return (*short, *(_service(view, name, entries[name]) for name in _here(view, view.host)))
 
 
 def declared_names(view: View) -> frozenset[str]:
-    """What the inventory calls the services of the fleet; one that is on another host has a name here too."""
+    """Return what the inventory calls the services of the fleet; one that is on another host has a name here too."""
     hosts = view.inventory.values() if view.inventory else map(view.variables_of, view.members)
     return frozenset(name for variables in hosts for name in _names(variables))
 
@@ -146,7 +146,7 @@ def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
 
 
 def _spans(view: View, entry: Mapping[str, Any]) -> bool:
-    """Whether it runs over all hosts of the cluster, and not on each by itself."""
+    """Tell whether it runs over all hosts of the cluster, and not on each by itself."""
     alone = entry.get("span", "cluster") == "host" or entry.get("kind") == CONTAINER
     return view.size > 1 and not alone
 
@@ -161,7 +161,7 @@ def _here(view: View, member: str) -> Iterator[str]:
 
 
 def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> dict[str, Any]:
-    """What an entry changes of the variables of one member; the names of the entry's own keys stay away."""
+    """Return what an entry changes of the variables of one member; the names of the entry's own keys stay away."""
     entry = service_entries.of(view.variables_of(member)).get(name, {})
     options = catalog.declared_variables().roles["vllm"]
     ours = {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in _OF_A_MODEL}
@@ -174,7 +174,7 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
 
 
 def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
-    """What vLLM is told instead of GiB: of the smallest host, because all hosts of a cluster are told the same.
+    """Return what vLLM is told instead of GiB: of the smallest host, because all hosts of a cluster are told the same.
 
     Who said in an earlier run that it has less than that is not counted: `_too_much` asks it in this one.
     """
@@ -188,14 +188,14 @@ def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
 
 
 def _of_others(view: View) -> Iterator[str]:
-    """What is wrong with the entries of the other hosts of the cluster, each by its host."""
+    """Yield what is wrong with the entries of the other hosts of the cluster, each by its host."""
     for member in view.members:
         if member != view.host:
             yield from (f"{member}: {text}" for text in service_entries.mistakes(view.variables_of(member)))
 
 
 def _mistakes(view: View) -> Iterator[str]:
-    """What is wrong with the entries on this host and in its cluster."""
+    """Yield what is wrong with the entries on this host and in its cluster."""
     for member in view.members:
         yield from _too_much(view, member)
     for name, entry in service_entries.of(view.variables).items():

@@ -87,12 +87,12 @@ class VllmSettings(RoleSettings, role="vllm"):
 
     @property
     def drafting(self) -> dict[str, Any]:
-        """What is said of speculative decoding; the file of facts changes nothing of what is served."""
+        """Return what is said of speculative decoding; the file of facts changes nothing of what is served."""
         return {name: value for name, value in self.vllm_speculative.items() if value and name != "facts"}
 
     @property
     def speculative(self) -> Wish | None:
-        """What is asked of speculative decoding; None where nothing is."""
+        """Return what is asked of speculative decoding; None where nothing is."""
         return Wish(**self.drafting) if self.drafting else None
 
     @property
@@ -104,7 +104,7 @@ class VllmSettings(RoleSettings, role="vllm"):
 
     @property
     def warm(self) -> bool:
-        """Whether a warm cache is wished."""
+        """Tell whether a warm cache is wished."""
         return self.vllm_warm_cache_gib > 0
 
     @property
@@ -113,7 +113,7 @@ class VllmSettings(RoleSettings, role="vllm"):
 
     @property
     def exposed(self) -> bool:
-        """Whether others than the host itself may reach the API."""
+        """Tell whether others than the host itself may reach the API."""
         return not addresses.is_loopback(self.vllm_host)
 
     @property
@@ -130,7 +130,10 @@ class VllmSettings(RoleSettings, role="vllm"):
         return {name: port for name, port in self.ports.items() if name not in idle}
 
     def alike(self) -> dict[str, str]:
-        """What the hosts of a cluster must say alike, as texts: a number and the text of it are the same wish."""
+        """Return what the hosts of a cluster must say alike, as texts.
+
+        A number and the text of it are the same wish.
+        """
         return {name: _text(getattr(self, name)) for name in ALIKE}
 
 

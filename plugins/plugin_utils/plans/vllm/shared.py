@@ -51,16 +51,16 @@ class Unused:
     secret: bool | None = None
 
 
-def folders(made: Sequence[ServicePlan]) -> Iterator[Folder]:
+def folders(plans: Sequence[ServicePlan]) -> Iterator[Folder]:
     """All of them, each behind the one that it lies in."""
     # Of models, and of vllm_mounts: it may be one of yours, with models in it.
-    yours = [*(each.files.cache for each in made), *(folder for each in made for folder in each.folders)]
+    yours = [*(each.files.cache for each in plans), *(folder for each in plans for folder in each.folders)]
     yield from map(Folder, dict.fromkeys(yours))
     # Of what vLLM compiles. The container writes here as root, so no other user of the host may come by a file of it.
-    if any(each.files.fetch and not each.warm for each in made):
+    if any(each.files.fetch and not each.warm for each in plans):
         yield Folder(vllm_container.COMPILED, _ROOT_ALONE)
     # Of warm caches, and of what their archives are. What root keeps there is the role's own.
-    warm = [each.warm for each in made if each.warm]
+    warm = [each.warm for each in plans if each.warm]
     yield from _of_warm_caches(vllm_warm.SHELVES, [each.shelf for each in warm])
     yield from _of_warm_caches(f"/{SUMS}", [each.sums for each in warm])
     yield Folder(_SETTINGS)
@@ -71,26 +71,26 @@ def _of_warm_caches(top: str, inside: Sequence[str]) -> Iterator[Folder]:
     yield from (Folder(path, _ROOT_ALONE, with_files=True) for path in inside)
 
 
-def programs(made: Sequence[ServicePlan]) -> Iterator[Program]:
-    """What units and containers run, beside gb10-vllm itself."""
-    if by_ray(made):
+def programs(plans: Sequence[ServicePlan]) -> Iterator[Program]:
+    """Yield what units and containers run, beside gb10-vllm itself."""
+    if by_ray(plans):
         yield Program(vllm_service.RAY_START, "programs/ray_start", "#!/usr/bin/python3\n", _EXECUTABLE)
     imported = modules.modules_of(vllm_service.PROGRAM)
     yield from (Program(modules.installed("vllm_unit", module), module) for module in imported)
-    if any(each.on_demand for each in made):
+    if any(each.on_demand for each in plans):
         yield Program(_WAKE, "programs/wake", "#!/usr/bin/python3 -ISB\n", _EXECUTABLE)
 
 
-def unused(made: Sequence[ServicePlan]) -> Iterator[Unused]:
+def unused(plans: Sequence[ServicePlan]) -> Iterator[Unused]:
     """Files that no service needs. Each unit names them in restart_on: it starts anew when one goes."""
-    for each in made:
+    for each in plans:
         yield from () if each.secrets else (Unused(each.env_file, secret=True),)
         yield from () if each.join_for else (Unused(each.join_file, secret=True),)
-    if not by_ray(made):
+    if not by_ray(plans):
         yield Unused(vllm_service.RAY_TOKEN, secret=True)
         yield Unused(vllm_service.RAY_START)
 
 
-def by_ray(made: Sequence[ServicePlan]) -> str:
+def by_ray(plans: Sequence[ServicePlan]) -> str:
     """The service that runs by Ray; empty where none does."""
-    return next((each.name for each in made if each.by_ray), "")
+    return next((each.name for each in plans if each.by_ray), "")

@@ -47,60 +47,60 @@ class WarmCache:
 
 def plan(service: Service) -> WarmCache | None:
     """None where none is wished."""
-    said = service.said
-    if not said.warm:
+    settings = service.said
+    if not settings.warm:
         return None
     return WarmCache(
         shelf=f"{SHELVES}/{service.names.stem}",
         sums=f"/{SUMS}/{service.names.stem}",
-        image=vllm_container.image_name(said.vllm_image),
-        flags=flags(service.view, said),
-        markers=tuple(_markers(said)),
-        budget_gib=said.vllm_warm_cache_gib,
+        image=vllm_container.image_name(settings.vllm_image),
+        flags=flags(service.view, settings),
+        markers=tuple(_markers(settings)),
+        budget_gib=settings.vllm_warm_cache_gib,
         hosts=service.siblings,
         argv=tuple(_argv(service)),
     )
 
 
-def wish(made: WarmCache) -> dict[str, Any]:
-    """What the unit is told."""
-    return {"shelf": made.shelf, "flags": made.flags, "markers": list(made.markers)}
+def wish(cache: WarmCache) -> dict[str, Any]:
+    """Return what the unit is told."""
+    return {"shelf": cache.shelf, "flags": cache.flags, "markers": list(cache.markers)}
 
 
-def flags(view: View, said: VllmSettings) -> str:
+def flags(view: View, settings: VllmSettings) -> str:
     """The digest of words, environment and whatever else the container is given that compiles."""
-    environment = vllm_container.environment(said, {})
+    environment = vllm_container.environment(settings, {})
     told = {name: str(value) for name, value in environment.items() if name not in _NO_KERNEL_ENVIRONMENT}
-    words = _without(vllm_container.serve_words(said, view.size, view.rank, ""), _NO_KERNEL)
-    return digest([said.vllm_model, words, told, said.vllm_mounts, said.vllm_security_options])
+    words = _without(vllm_container.serve_words(settings, view.size, view.rank, ""), _NO_KERNEL)
+    return digest([settings.vllm_model, words, told, settings.vllm_mounts, settings.vllm_security_options])
 
 
-def refusals(view: View, said: VllmSettings) -> Iterator[str]:
+def refusals(view: View, settings: VllmSettings) -> Iterator[str]:
     """All of them."""
-    if said.vllm_warm_cache_gib < 0:
-        yield f"vllm_warm_cache_gib is {said.vllm_warm_cache_gib}. Say how many GiB of disk; 0 is no warm cache."
-    if said.vllm_warm_cache_gib > (most := int(catalog.load("software")["highest_warm_cache"]["value"])):
-        yield f"vllm_warm_cache_gib is {said.vllm_warm_cache_gib}. Say at most {most} GiB: more is a mistake."
-    if not said.warm:
+    if settings.vllm_warm_cache_gib < 0:
+        yield f"vllm_warm_cache_gib is {settings.vllm_warm_cache_gib}. Say how many GiB of disk; 0 is no warm cache."
+    if settings.vllm_warm_cache_gib > (most := int(catalog.load("software")["highest_warm_cache"]["value"])):
+        yield f"vllm_warm_cache_gib is {settings.vllm_warm_cache_gib}. Say at most {most} GiB: more is a mistake."
+    if not settings.warm:
         return
     if view.size > 1:
         yield (
             f"vllm_warm_cache_gib is set, and {view.size} hosts serve together: each of them compiles its own part. "
             "Set it to 0, or let each host serve by itself (span: host)."
         )
-    if not said.vllm_fetch:
+    if not settings.vllm_fetch:
         yield (
             "vllm_warm_cache_gib is set and vllm_fetch is false: nobody knows which commit of the model vLLM gets. Set "
             "one of the two otherwise."
         )
-    writable = [mount for mount in said.vllm_mounts if not _read_only(mount)]
+    writable = [mount for mount in settings.vllm_mounts if not _read_only(mount)]
     if writable:
         yield (
             f"vllm_warm_cache_gib is set, and vllm_mounts holds {', '.join(writable)}, which the container may write "
             "to: what somebody leaves there would run in the start that makes the cache, and so on other hosts. Add "
             ":ro, or set vllm_warm_cache_gib to 0."
         )
-    moved = [str(name) for name in said.vllm_environment if name in vllm_container.WARM_HOME]
+    moved = [str(name) for name in settings.vllm_environment if name in vllm_container.WARM_HOME]
     if moved:
         yield (
             f"vllm_environment sets {', '.join(moved)}, and the warm cache is where the role says. Leave it out, or "
@@ -122,20 +122,20 @@ def shared(served: Sequence[Service]) -> Iterator[str]:
                 )
 
 
-def _filled(said: VllmSettings) -> list[str]:
+def _filled(settings: VllmSettings) -> list[str]:
     """Folders of the host that a container may write to."""
-    mounts = [mount.partition(":")[0] for mount in said.vllm_mounts if not _read_only(mount)]
-    return mounts if said.vllm_fetch or not said.vllm_model else [*mounts, said.vllm_cache_directory]
+    mounts = [mount.partition(":")[0] for mount in settings.vllm_mounts if not _read_only(mount)]
+    return mounts if settings.vllm_fetch or not settings.vllm_model else [*mounts, settings.vllm_cache_directory]
 
 
 def _read_only(mount: str) -> bool:
     return mount.endswith(":ro")
 
 
-def _markers(said: VllmSettings) -> Iterator[str]:
-    yield _marker(said.vllm_model, said.vllm_model_revision)
-    if said.draft:
-        yield _marker(said.draft.model, said.draft.revision)
+def _markers(settings: VllmSettings) -> Iterator[str]:
+    yield _marker(settings.vllm_model, settings.vllm_model_revision)
+    if settings.draft:
+        yield _marker(settings.draft.model, settings.draft.revision)
 
 
 def _marker(model: str, revision: str) -> str:
@@ -144,14 +144,14 @@ def _marker(model: str, revision: str) -> str:
 
 def _argv(service: Service) -> list[str]:
     """`docker run` of the same server, which nobody reaches and which keeps nothing but what it compiles."""
-    view, said = service.view, service.said
-    image = vllm_container.image_name(said.vllm_image)
-    environment = {**vllm_container.environment(said, {}), "VLLM_HOST_IP": "127.0.0.1"}
-    serve = ["serve", said.vllm_model, *vllm_container.serve_words(said, 1, 0, "")]
-    mounts = [f"{MAKING}:/root/.cache", vllm_container.models(said), *said.vllm_mounts]
+    view, settings = service.view, service.said
+    image = vllm_container.image_name(settings.vllm_image)
+    environment = {**vllm_container.environment(settings, {}), "VLLM_HOST_IP": "127.0.0.1"}
+    serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, 1, 0, "")]
+    mounts = [f"{MAKING}:/root/.cache", vllm_container.models(settings), *settings.vllm_mounts]
     return [
         *("/usr/bin/docker", "run", "--detach"),
-        *_secluded(vllm_container.docker_options(said, view.size, CONTAINER)),
+        *_secluded(vllm_container.docker_options(settings, view.size, CONTAINER)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *(word for mount in mounts for word in ("--volume", mount)),
         *("--entrypoint", "vllm", image, *serve),

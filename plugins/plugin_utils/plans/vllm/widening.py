@@ -21,27 +21,27 @@ _SHOWN = 61  # characters of a limit that is none
 _LIMITS = tuple(name for name in docker_words.LIMITS if name != "memlock")
 
 
-def refusals(_view: View, said: VllmSettings) -> Iterator[str]:
+def refusals(_view: View, settings: VllmSettings) -> Iterator[str]:
     """All of them, in the order of the role's variables."""
-    if said.vllm_mounts and not said.vllm_allow_mounts:
+    if settings.vllm_mounts and not settings.vllm_allow_mounts:
         yield (
-            f"vllm_mounts gives the container {', '.join(said.vllm_mounts)}, and whoever gets into the server gets "
+            f"vllm_mounts gives the container {', '.join(settings.vllm_mounts)}, and whoever gets into the server gets "
             "these folders of the host. Leave them out, or set vllm_allow_mounts to true."
         )
-    for mount in said.vllm_mounts:
-        yield from _mount(mount, said.vllm_cache_directory)
-    if said.vllm_security_options and not said.vllm_allow_security_options:
+    for mount in settings.vllm_mounts:
+        yield from _mount(mount, settings.vllm_cache_directory)
+    if settings.vllm_security_options and not settings.vllm_allow_security_options:
         yield (
-            f"vllm_security_options says {', '.join(said.vllm_security_options)}, and that changes how Docker confines "
-            "the container. Leave it out, or set vllm_allow_security_options to true."
+            f"vllm_security_options says {', '.join(settings.vllm_security_options)}, and that changes how Docker "
+            "confines the container. Leave it out, or set vllm_allow_security_options to true."
         )
-    for option in said.vllm_security_options:
+    for option in settings.vllm_security_options:
         if not _OPTION.match(option):
             yield (
                 f"vllm_security_options holds {option!r}. Write seccomp=... or apparmor=..., for example "
                 "seccomp=unconfined."
             )
-    for name, value in said.vllm_ulimits.items():
+    for name, value in settings.vllm_ulimits.items():
         if name not in _LIMITS or not docker_words.is_limit(str(value)):
             yield (
                 f"vllm_ulimits holds {name}: {str(value)[:_SHOWN]}. Write one of {', '.join(_LIMITS)} with a number or "

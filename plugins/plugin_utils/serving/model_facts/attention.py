@@ -1,150 +1,139 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The layers of a model by kind of attention, from its configuration. Each family says it in its own fields."""
+"""Says what the layers of a model keep for a sequence, by kind of attention. Each family has its own fields."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields, limit
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.layers import (
+    HIDDEN,
+    QUERY_HEADS,
+    Layer,
+    window,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
 
-# Words of `layer_types` and `layers_block_type`. A layer of a word that is not here keeps no state for a sequence.
-_WORDS = {
-    **dict.fromkeys(("full_attention", "attention", "global_attention", "deepseek_sparse_attention"), "full"),
-    **dict.fromkeys(("sliding_attention", "sliding_window", "local_attention", "local"), "sliding"),
-    **dict.fromkeys(("sliding_window_attention", "chunked_attention"), "sliding"),
-    **dict.fromkeys(("linear_attention", "linear", "mamba", "mamba2", "recurrent", "conv", "kda"), "linear"),
-    "compressed_sparse_attention": "compressed",
-    "heavily_compressed_attention": "compressed",
-}
-_STATELESS = ("mlp", "moe", "feedforward", "ffn", "-")
-# Of hybrid_override_pattern: Mamba, attention, and layers without a state.
-_PATTERN = {"M": "linear", "*": "full", "-": "mlp", "E": "mlp"}
 _TYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_KV_HEADS = (
+    *("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads", "multi_query_group_num"),
+    *("num_attention_groups", "num_query_groups", "decoder_num_key_value_heads"),
+)
+_HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "hidden_size_per_head", "d_kv")
+# Families that have a latent in their weights and whole keys and values in vLLM's cache.
+_EXPANDED = ("minicpm3",)
+_INDEX_NUMBERS = 128  # of the index in FP8 that share a scale of four bytes
 # A token of DeepSeek-V4's cache: 448 numbers in FP8, 64 in BF16, 8 bytes of scales; of its index: 128 in FP8, a scale.
 _V4_TOKEN, _V4_INDEX = 584, 132
 
 
-def layers(config: Fields, count: int) -> tuple[Attention, ...]:
-    """Layers of one kind together, in the order of their first layer."""
+def kept(config: Fields, layers: Sequence[Layer]) -> tuple[Attention, ...]:
+    """What all layers keep; those that keep the same together, in the order of their first layer."""
     if ratios := _ratios(config):
-        return _compressed(config, ratios[:count])
-    kinds = _kinds(config, count)
-    by_kind = Counter(kind for kind in kinds if kind != "mlp")
+        return _compressed(config, ratios[: len(layers)])
+    counts: Counter[Attention] = Counter()
+    for layer in layers:
+        for each in of_layer(layer) if layer.own else ():
+            counts[each] += layer.passes
+    return tuple(replace(each, layers=number) for each, number in counts.items())
+
+
+def of_layer(layer: Layer) -> Iterator[Attention]:
+    """What one layer keeps, by kind."""
     makers = {"full": _full, "sliding": _sliding, "linear": _linear}
-    found = [makers[kind](config, number) for kind, number in by_kind.items()]
-    if config.text("model_type").startswith("falcon_h1"):  # each layer has both
-        found.append(_linear(config, count))
-    return tuple(each for each in found if each.layers)
+    for kind in layer.mixers:
+        yield makers[kind](layer)
 
 
-def _kinds(config: Fields, count: int) -> list[str]:
-    """The kind of each layer; those that share another layer's cache have none of their own."""
-    found = _named(config) or _patterned(config, count) or _periodic(config, count) or ["full"] * count
-    own = len(found) - config.whole("num_kv_shared_layers")
-    return [kind if index < own or kind == "linear" else "mlp" for index, kind in enumerate(found)]
+def careful(config: Fields, count: int) -> tuple[Attention, ...]:
+    """Where nothing said what is kept: keys and values as wide as the model, in all layers."""
+    hidden = config.whole(*HIDDEN)
+    return (Attention("full", count, 1, hidden, hidden),) if hidden else ()
 
 
-def _named(config: Fields) -> list[str]:
-    """Lists with a word or a number for each layer."""
-    for name in ("layer_types", "layers_block_type", "block_types"):
-        if words := config.texts(name):
-            unknown = next((word for word in words if word not in _WORDS and word not in _STATELESS), None)
-            if unknown is not None:
-                raise FactsError(
-                    f"{config.where(name)} has layers of the kind {unknown[: limit('shown')]!r}, which is not known "
-                    "here. Write a file of facts (--facts FILE) with its attention layers"
-                )
-            return [_WORDS.get(word, "mlp") for word in words]
-    if pattern := config.text("hybrid_override_pattern"):
-        return [_PATTERN.get(letter, "mlp") for letter in pattern if letter != "|"]
-    if numbers := config.wholes("hybrid_layer_pattern"):  # MiMo: 1 is a sliding window
-        return ["sliding" if number else "full" for number in numbers]
-    if numbers := config.wholes("attn_type_list"):  # MiniMax: 0 is linear
-        return ["full" if number else "linear" for number in numbers]
-    if (chunk := config.whole("attention_chunk_size")) and (numbers := config.wholes("no_rope_layers")):
-        return ["sliding" if number and chunk else "full" for number in numbers]
-    return []
+def _full(layer: Layer) -> Attention:
+    config = layer.config
+    index = _index(config) if layer.indexed else 0
+    if _is_latent(config):
+        return _with_index(Attention("mla", 1, latent=_latent(config)), index)
+    heads = kv_heads(config)
+    key = config.whole("global_head_dim", default=_key_dim(config))
+    value = key if config.has("global_head_dim") else _value_dim(config, key)
+    return _with_index(
+        Attention("full", 1, config.whole("num_global_key_value_heads", default=heads), key, value), index
+    )
 
 
-def _patterned(config: Fields, count: int) -> list[str]:
-    """Lists of the indices that are one kind."""
-    if (linear := config.child("linear_attn_config")) is not None:  # Kimi counts from 1
-        full = set(linear.wholes("full_attn_layers"))
-        return ["full" if index + 1 in full else "linear" for index in range(count)]
-    for name in ("attn_layer_indices", "hybrid_layer_ids", "full_attn_idxs"):
-        if indices := set(config.wholes(name)):
-            return ["full" if index in indices else "linear" for index in range(count)]
-    return []
+def _with_index(found: Attention, size: int) -> Attention:
+    return replace(found, index_bytes=size) if size else found
 
 
-def _periodic(config: Fields, count: int) -> list[str]:
-    """One layer in so many."""
-    if every := config.whole("full_attention_interval"):
-        return ["full" if (index + 1) % every == 0 else "linear" for index in range(count)]
-    if every := config.whole("attn_layer_period"):
-        offset = config.whole("attn_layer_offset")
-        return ["full" if index % every == offset else "linear" for index in range(count)]
-    if not _window(config):
-        return []
-    if every := config.whole("sliding_window_pattern", "_sliding_window_pattern"):
-        return ["full" if (index + 1) % every == 0 else "sliding" for index in range(count)]
-    family = config.text("model_type")
-    if family.startswith("gemma3"):
-        return ["full" if (index + 1) % 6 == 0 else "sliding" for index in range(count)]
-    if family in ("gemma2", "gpt_oss"):
-        return ["full" if index % 2 else "sliding" for index in range(count)]
-    return ["sliding"] * count
+def _sliding(layer: Layer) -> Attention:
+    config = layer.config
+    if _is_latent(config):
+        return Attention("sliding", 1, latent=_latent(config), window=window(config))
+    key = config.whole("swa_head_dim", default=_key_dim(config))
+    value = config.whole("swa_v_head_dim", default=_value_dim(config, key))
+    heads = config.whole("swa_num_key_value_heads", "num_swa_key_value_heads", default=kv_heads(config))
+    return Attention("sliding", 1, heads, key, value, window=window(config))
 
 
-def _window(config: Fields) -> int:
-    """Tokens of a sliding window; 0 where there is none, or it is as long as the context or switched off."""
-    if config.has("use_sliding_window") and not config.flag("use_sliding_window"):
+def _is_latent(config: Fields) -> bool:
+    expanded = config.text("model_type").startswith(_EXPANDED) or not config.flag("use_mla", default=True)
+    return config.whole("kv_lora_rank") > 0 and not expanded
+
+
+def _latent(config: Fields) -> int:
+    return config.whole("kv_lora_rank") + config.whole("qk_rope_head_dim")
+
+
+def _index(config: Fields) -> int:
+    """Bytes of a token in the index of sparse attention."""
+    if config.has("indexer_n_heads"):  # Qwen: keys in BF16, and their means over a few tokens
+        numbers = config.whole("indexer_head_dim") * config.whole("indexer_kv_heads", default=1)
+        return 2 * numbers + 2 * numbers // max(1, config.whole("indexer_compress_ratio", default=1))
+    if not (config.has("index_topk") or config.has("index_topk_blocks")):
         return 0
-    window = config.whole("sliding_window", "sliding_window_size", "attention_chunk_size")
-    return window if window < config.whole("max_position_embeddings", default=window + 1) else 0
+    numbers = config.whole("index_head_dim")
+    size = numbers + 4 * -(-numbers // _INDEX_NUMBERS)
+    return -(-size // max(1, config.whole("index_kpool", default=1)))
 
 
-def _full(config: Fields, count: int) -> Attention:
-    if rank := config.whole("kv_lora_rank"):
-        index = config.whole("index_head_dim") if config.has("index_topk") else 0
-        # One scale of four bytes for each 128 numbers of the index in FP8.
-        index_bytes = index + 4 * -(-index // 128)
-        return Attention("mla", count, latent=rank + config.whole("qk_rope_head_dim"), index_bytes=index_bytes)
-    heads = _heads(config)
-    key = config.whole("global_head_dim", default=_head_dim(config))
-    value = key if config.has("global_head_dim") else config.whole("v_head_dim", default=key)
-    return Attention("full", count, config.whole("num_global_key_value_heads", default=heads), key, value)
-
-
-def _sliding(config: Fields, count: int) -> Attention:
-    key = config.whole("swa_head_dim", default=_head_dim(config))
-    value = config.whole("swa_v_head_dim", default=key)
-    heads = config.whole("swa_num_key_value_heads", default=_heads(config))
-    return Attention("sliding", count, heads, key, value, window=_window(config))
-
-
-def _heads(config: Fields) -> int:
-    queries = config.whole("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
-    if config.flag("multi_query"):
+def kv_heads(config: Fields) -> int:
+    """Heads of keys and values; as many as there are queries where nothing is said."""
+    if config.flag("multi_query") and not config.flag("new_decoder_architecture"):
         return 1
-    return config.whole("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", default=queries)
+    return config.whole(*_KV_HEADS, default=query_heads(config))
 
 
-def _head_dim(config: Fields) -> int:
-    queries = config.whole("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
-    hidden = config.whole("hidden_size", "n_embd", "d_model")
-    return config.whole("head_dim", "attention_head_dim", "kv_channels", default=hidden // queries if queries else 0)
+def query_heads(config: Fields) -> int:
+    return config.whole(*QUERY_HEADS)
 
 
-def _linear(config: Fields, count: int) -> Attention:
+def _key_dim(config: Fields) -> int:
+    if plain := config.whole("qk_nope_head_dim"):  # without a latent in the cache
+        return plain + config.whole("qk_rope_head_dim")
+    queries, hidden = query_heads(config), config.whole(*HIDDEN)
+    return next((size for name in _HEAD_DIM if (size := config.whole(name))), hidden // queries if queries else 0)
+
+
+def _value_dim(config: Fields, key: int) -> int:
+    return config.whole("v_head_dim") or key
+
+
+# --- layers that keep a state of one size
+
+
+def _linear(layer: Layer) -> Attention:
     """The state of one sequence in each of these layers: what recurs, and the last tokens of the convolution."""
+    config = layer.config
     size = _TYPE_BYTES.get(config.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype"), 4)
     recurrent, convolution = _delta_net(config) or _mamba(config) or _kimi(config) or _short(config)
-    return Attention("linear", count, state_bytes=recurrent * size + convolution * 2)
+    return Attention("linear", 1, state_bytes=recurrent * size + convolution * 2)
 
 
 def _delta_net(config: Fields) -> tuple[int, int] | None:
@@ -157,31 +146,55 @@ def _delta_net(config: Fields) -> tuple[int, int] | None:
 
 
 def _mamba(config: Fields) -> tuple[int, int] | None:
-    state = config.whole("ssm_state_size", "mamba_d_state", "state_size", "mamba_state_dim")
+    state = config.whole("ssm_state_size", "mamba_d_state", "state_size", "mamba_state_dim", "d_state")
     if not state:
         return None
-    hidden = config.whole("hidden_size", "d_model")
-    heads = config.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
-    wide = heads * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
-    inner = wide or config.whole("mamba_d_ssm") or int(config.number("mamba_expand", "expand", default=2) * hidden)
+    heads, inner = mamba_heads(config), mamba_inner(config)
     tokens = max(0, config.whole("conv_kernel", "mamba_d_conv", default=4) - 1)
     groups = config.whole("n_groups", "mamba_n_groups", "mamba_ngroups") if heads else 0
     return inner * state, tokens * (inner + 2 * groups * state)
 
 
+def mamba_heads(config: Fields) -> int:
+    return config.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+
+
+def mamba_inner(config: Fields) -> int:
+    """Numbers of a token inside of Mamba."""
+    wide = mamba_heads(config) * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    hidden = config.whole(*HIDDEN)
+    return wide or config.whole("mamba_d_ssm") or int(config.number("mamba_expand", "expand", default=2) * hidden)
+
+
+def kimi(config: Fields) -> tuple[int, int] | None:
+    """(heads, numbers of each) of Kimi's delta attention and its like."""
+    if (own := config.child("linear_attn_config")) is not None:
+        return own.whole("num_heads"), own.whole("head_dim")
+    if config.has("linear_num_heads"):
+        return config.whole("linear_num_heads"), config.whole("linear_head_dim")
+    return None
+
+
 def _kimi(config: Fields) -> tuple[int, int] | None:
-    linear = config.child("linear_attn_config")
-    if linear is None:
+    found = kimi(config)
+    if found is None:
         return None
-    wide = linear.whole("num_heads") * linear.whole("head_dim")
-    return wide * linear.whole("head_dim"), 3 * max(0, linear.whole("short_conv_kernel_size", default=4) - 1) * wide
+    heads, size = found
+    own = config.child("linear_attn_config") or config
+    tokens = max(0, own.whole("short_conv_kernel_size", "linear_conv_kernel_dim", default=4) - 1)
+    return heads * size * size, 3 * tokens * heads * size
 
 
 def _short(config: Fields) -> tuple[int, int]:
-    """A convolution alone (LFM2), or a state of one matrix for each head (MiniMax-Text-01)."""
-    if kept := config.whole("conv_L_cache"):
-        return 0, kept * config.whole("hidden_size")
-    return config.whole("num_attention_heads") * _head_dim(config) ** 2, 0
+    """A convolution alone (LFM2), a recurrence of numbers (RecurrentGemma), or a matrix for each head (MiniMax)."""
+    if kept_tokens := config.whole("conv_L_cache"):
+        return 0, kept_tokens * config.whole(*HIDDEN)
+    if width := config.whole("lru_width"):
+        return width, max(0, config.whole("conv1d_width", default=4) - 1) * width
+    return query_heads(config) * _key_dim(config) ** 2, 0
+
+
+# --- DeepSeek-V4
 
 
 def _ratios(config: Fields) -> list[int]:
@@ -193,8 +206,8 @@ def _ratios(config: Fields) -> list[int]:
     return [rates.whole(word) for word in words] if rates else []
 
 
-def _compressed(config: Fields, ratios: Sequence[int]) -> tuple[Attention, ...]:
-    window = config.whole("sliding_window", "window_size", default=128)
+def _compressed(config: Fields, ratios: Iterable[int]) -> tuple[Attention, ...]:
+    ratios = list(ratios)
     counts = Counter(ratio for ratio in ratios if ratio > 1)
     shortest = min(counts, default=1)  # pages are of one size: a layer that keeps less pays as much
     found = [
@@ -207,4 +220,5 @@ def _compressed(config: Fields, ratios: Sequence[int]) -> tuple[Attention, ...]:
         )
         for ratio, number in counts.items()
     ]
-    return (*found, Attention("sliding", len(ratios), token_bytes=_V4_TOKEN, window=window))
+    size = config.whole("sliding_window", "window_size", default=128)
+    return (*found, Attention("sliding", len(ratios), token_bytes=_V4_TOKEN, window=size))

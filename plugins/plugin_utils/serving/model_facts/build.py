@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import (
     attention,
@@ -16,17 +17,27 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
     parameters,
     safetensors,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts, Weights
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import (
+    Attention,
+    ModelFacts,
+    Parts,
+    Weights,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
     FactsError,
     Fields,
+    budget,
     limit,
     parse,
 )
 
-_NESTED = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
+_NESTED = (
+    *("text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "decoder"),
+    *("text_model", "lm_config", "language_model", "decoder_config"),
+)
 _VISION = ("vision_config", "visual", "vit_config", "vision_tower_config", "vision_encoder_config")
-_AUDIO = ("audio_config", "sound_config", "audio_encoder_config")
+_AUDIO = ("audio_config", "sound_config", "audio_encoder_config", "encoder_config", "encoder")
 _CONTEXT = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
     *("max_sequence_length", "max_target_positions", "max_seq_length", "n_ctx"),
@@ -41,8 +52,6 @@ _DRAFT_LAYERS = (
 # Kinds of scaling whose max_position_embeddings is the stretched context already.
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-# Formats whose makers leave attention and its like as they were.
-_PARTIAL = ("nvfp4", "mxfp4", "int4")
 _AT_ONCE = 8  # headers that are asked for at the same time
 
 
@@ -60,21 +69,30 @@ class Files(Protocol):
 
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
-    whole = _json(files, "config.json")
+    spent = budget(files.source)
+    whole = _json(files, "config.json", spent)
     if whole is None:
         raise FactsError(
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
             "hand (--facts FILE)"
         )
-    text = _text(whole)
+    levels = _levels(whole)
+    text = layer_reader.flat(levels[-1])
+    if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
+        text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
     count = _layers(text)
-    kinds = attention.layers(text, count)
-    counted = parameters.count(text, kinds, count)
-    encoder = next((child for name in _VISION if (child := _child(whole, name)) is not None), None)
-    kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
-    tokenizer = _json(files, "tokenizer_config.json")
-    weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
+    layers, doubts = layer_reader.read(text, count)
+    encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
+    separate, tokenizer = (_json(files, f"{name}_config.json", spent) for name in ("hf_quant", "tokenizer"))
+    kept, cache = formats.formats(_quantized(whole, text), separate)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
+    counted = parameters.count(text, layers, task in ("generate", "transcribe"))
+    bits = _bits(kept, formats.sides_kept(_quantized(whole, text), separate, kept))
+    besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
+    uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
+    kinds = attention.kept(text, layers)
+    if not uncached and not any(each.numbers or each.token_bytes or each.state_bytes for each in kinds):
+        kinds, doubts = _careful(text, count, doubts)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -85,46 +103,65 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         format=kept[0],
         formats=kept,
         kv_cache_dtype=cache,
-        parameters=counted.total + parameters.vision(encoder),
+        parameters=counted.total + besides,
         active=counted.active,
-        weights=weights,
+        parts=_parts(counted, besides, bits[1]),
+        weights=_weights(files, count, spent) or _by_config(counted, besides, bits),
         attention=kinds,
         layers=count,
-        hidden=text.whole("hidden_size", "n_embd", "d_model"),
+        hidden=text.whole(*layer_reader.HIDDEN),
         intermediate=text.layered("intermediate_size", "ffn_hidden_size", "moe_intermediate_size"),
-        vocabulary=text.whole("vocab_size"),
-        query_heads=text.whole("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads"),
+        vocabulary=text.whole(*layer_reader.WORDS),
+        query_heads=text.layered(*layer_reader.QUERY_HEADS),
         context=_context(text, tokenizer),
         scaling=_scaling(text)[0],
         experts=parameters.experts(text),
         vision=encoder is not None,
-        audio=any(_child(whole, name) is not None for name in _AUDIO),
+        audio=sound is not None,
         draft_layers=next((number for name in _DRAFT_LAYERS if (number := text.whole(name))), 0),
         task=task,
-        bidirectional=task in ("embed", "classify") and _bidirectional(whole, text),
+        bidirectional=uncached,
         sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
         remote_code=whole.has("auto_map"),
-        sampling=_sampling(_json(files, "generation_config.json")),
+        sampling=_sampling(_json(files, "generation_config.json", spent)),
         chat_template=_template(files, tokenizer),
+        doubts=doubts,
     )
 
 
-def _json(files: Files, name: str) -> Fields | None:
+def _json(files: Files, name: str, spent: Budget) -> Fields | None:
     if name not in files.names():
         return None
     size = files.size(name)
     if size > limit("json_bytes"):
         raise FactsError(f"{files.source}/{name} has {size} bytes; at most {limit('json_bytes')} are read")
-    return parse(files.part(name, 0, size), f"{files.source}/{name}")
+    spent.spend("bytes", size)
+    return parse(files.part(name, 0, size), f"{files.source}/{name}", spent)
 
 
-def _text(whole: Fields) -> Fields:
-    """What says how the text is computed, of a multimodal model below the rest."""
+def _levels(whole: Fields) -> list[Fields]:
+    """From the whole down to what says how the text is computed, which of a multimodal model is below the rest."""
     for name in _NESTED:
         inner = _child(whole, name)
-        if inner is not None and (inner.has("num_hidden_layers") or inner.has("text_config")):
-            return _text(inner)
-    return whole
+        if inner is not None and (_has_layers(inner) or any(_child(inner, deeper) is not None for deeper in _NESTED)):
+            return [whole, *_levels(inner)]
+    if not _has_layers(whole):  # a name that is not known here, with words and layers
+        inners = (inner for name in whole.data if (inner := _child(whole, name)) is not None)
+        return [
+            whole,
+            *[inner for inner in inners if any(map(inner.has, layer_reader.WORDS)) and _has_layers(inner)][:1],
+        ]
+    return [whole]
+
+
+def _lower(levels: Sequence[Fields], names: Iterable[str]) -> Fields | None:
+    """The first of these objects at any level."""
+    found = (_child(level, name) for level in levels for name in names)
+    return next((each for each in found if each is not None), None)
+
+
+def _has_layers(fields: Fields) -> bool:
+    return any(fields.has(name) for name in (*layer_reader.COUNT, "layers_block_type", "hybrid_override_pattern"))
 
 
 def _child(fields: Fields, name: str) -> Fields | None:
@@ -136,8 +173,8 @@ def _quantized(whole: Fields, text: Fields) -> Fields:
 
 
 def _layers(text: Fields) -> int:
-    names = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
-    count = text.whole(*names, default=len(text.text("hybrid_override_pattern")))
+    named = len(text.text("hybrid_override_pattern")) or len(text.items("layers_block_type"))
+    count = text.whole(*layer_reader.COUNT, default=named)
     if not 1 <= count <= limit("layers"):
         raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
     return count
@@ -166,9 +203,9 @@ def _scaling(text: Fields) -> tuple[str, float, int]:
     return ("" if kind == "default" else kind), said.number("factor", default=1.0), original
 
 
-def _weights(files: Files, layers: int) -> Weights | None:
+def _weights(files: Files, layers: int, spent: Budget) -> Weights | None:
     """By the headers of all files; else by what the index says."""
-    index = _json(files, "model.safetensors.index.json")
+    index = _json(files, "model.safetensors.index.json", spent)
     summed, named = safetensors.of_index(index) if index else (None, ())
     shards = named or tuple(sorted(name for name in files.names() if name.endswith(".safetensors")))[:1]
     if not named and "consolidated.safetensors" in files.names():
@@ -180,24 +217,59 @@ def _weights(files: Files, layers: int) -> Weights | None:
         missing = next(name for name in shards if name not in there)
         raise FactsError(f"{files.source} lacks {missing}, which the index names. Fetch it again")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _tensors(files, name), there)
+        found = pool.map(lambda name: _tensors(files, name, spent), there)
         return safetensors.of_headers((tensor for each in found for tensor in each), layers)
 
 
-def _tensors(files: Files, name: str) -> Iterable[tuple[str, str, int]]:
+def _tensors(files: Files, name: str, spent: Budget) -> Iterable[tuple[str, str, int]]:
     file = f"{files.source}/{name}"
     size = safetensors.header_size(files.part(name, 0, safetensors.LENGTH), file)
-    return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name))
+    spent.spend("bytes", size)
+    return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name), spent)
 
 
-def _by_config(counted: parameters.Count, vision: int, kept: tuple[str, ...]) -> Weights:
-    """Rather too large: which layers a checkpoint leaves as they were is not known."""
+def _bits(kept: tuple[str, ...], wide: bool) -> tuple[float, float]:
+    """Bits of one weight of experts or dense layers, and of what is beside them."""
     bits = catalog.load("models")["bits"]
-    narrow = counted.feeding if kept[0] in _PARTIAL else counted.total - counted.tables
-    rest = counted.total - counted.tables - narrow
-    wide = bits[kept[1]] if len(kept) > 1 and kept[1] in bits else 16
-    total = (narrow * bits[kept[0]] + rest * wide + (counted.tables + vision) * 16) / 8
-    return Weights({"": int(total)}, vision=vision * 2, basis="config")
+    if not wide:
+        return bits[kept[0]], bits[kept[0]]
+    return bits[kept[0]], bits[kept[1]] if len(kept) > 1 else bits["bf16"]
+
+
+def _by_config(counted: parameters.Count, besides: int, bits: tuple[float, float]) -> Weights:
+    """Rather too large: which layers a checkpoint leaves as they were is not always known."""
+    narrow = counted.feeding * bits[0] + (counted.total - counted.tables - counted.feeding) * bits[1]
+    return Weights({"": int((narrow + (counted.tables + besides) * 16) / 8)}, vision=besides * 2, basis="config")
+
+
+def _parts(counted: parameters.Count, besides: int, sides_bits: float) -> Parts:
+    dense = counted.dense if counted.routed else 0  # layers before the experts stay as attention does
+    return Parts(
+        feeding=counted.feeding,
+        chosen=counted.chosen or counted.dense,
+        sides=counted.sides + dense,
+        head=counted.head,
+        unread=counted.tables - counted.head + besides,  # a tied head is the embedding, and read as a whole
+        sides_bits=sides_bits,
+    )
+
+
+def _uncached(whole: Fields, text: Fields) -> bool:
+    """Families that answer without a cache: diffusion of text computes all of it again."""
+    names = catalog.load("model_facts")["families"]["uncached"]["value"]
+    return whole.text("model_type").lower() in names or text.text("model_type").lower() in names
+
+
+def _careful(text: Fields, count: int, doubts: tuple[str, ...]) -> tuple[tuple[Attention, ...], tuple[str, ...]]:
+    """A decoder that keeps nothing is impossible, so a field is missing or has a name that is not known."""
+    kinds = attention.careful(text, count)
+    if not kinds:
+        raise FactsError(
+            f"{text.file} says nothing of what a token leaves in the KV cache: no heads, and no hidden_size. Write a "
+            "file of facts (--facts FILE) with its attention layers"
+        )
+    said = f"{text.file} names no heads that are known here, so keys and values as wide as the model are counted"
+    return kinds, (*doubts, said)
 
 
 def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool = False) -> str:
@@ -215,8 +287,8 @@ def _bidirectional(whole: Fields, text: Fields) -> bool:
     said = [each for each in (whole, text) if each.has("is_causal") or each.has("use_bidirectional_attention")]
     if said:
         return any(not each.flag("is_causal", default=True) or _both_ways(each) for each in said)
-    encoders = catalog.load("models")["encoders"]["value"]
-    return not whole.flag("is_decoder") and whole.text("model_type") in encoders
+    encoders, family = catalog.load("models")["encoders"]["value"], whole.text("model_type")
+    return not whole.flag("is_decoder") and (family in encoders or "bert" in family or "bidirec" in family)
 
 
 def _both_ways(fields: Fields) -> bool:

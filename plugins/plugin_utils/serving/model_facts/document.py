@@ -15,11 +15,26 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
     Attention,
     Experts,
     ModelFacts,
+    Parts,
     Weights,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields, parse
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
+    FactsError,
+    Fields,
+    budget,
+    parse,
+)
 
 VERSION = 1
+_BY_HAND = (
+    "weights",
+    "attention",
+    "experts",
+    "formats",
+    "sampling",
+    "doubts",
+    "parts",
+)  # fields of a kind of their own
 
 
 def written(facts: ModelFacts) -> str:
@@ -30,7 +45,7 @@ def written(facts: ModelFacts) -> str:
 
 def read(text: bytes, file: str) -> ModelFacts:
     """The facts of a file; an unknown field is an error, so that a typing error does not pass for a fact."""
-    said = parse(text, file)
+    said = parse(text, file, budget(file))
     if said.whole("version", default=VERSION) != VERSION:
         raise said.wrong("version", said.data["version"], str(VERSION))
     _only(said, {"version", *(each.name for each in fields(ModelFacts))})
@@ -41,7 +56,7 @@ def read(text: bytes, file: str) -> ModelFacts:
         raise said.wrong("format", kind, f"one of {', '.join(catalog.load('models')['bits'])}")
     values: dict[str, Any] = {}
     for each in fields(ModelFacts):
-        if said.has(each.name) and each.name not in ("weights", "attention", "experts", "formats", "sampling"):
+        if said.has(each.name) and each.name not in _BY_HAND:
             values[each.name] = _value(said, each.name, each.type)
     found = ModelFacts(
         **{"source": file, **values},
@@ -49,7 +64,9 @@ def read(text: bytes, file: str) -> ModelFacts:
         weights=_weights(said),
         attention=tuple(_attention(said, index) for index in range(len(said.items("attention")))),
         experts=_experts(said.child("experts")),
+        parts=_parts(said.child("parts")),
         sampling=_numbers(said.child("sampling")),
+        doubts=tuple(said.texts("doubts")),
     )
     _complete(found, file)
     return found
@@ -114,6 +131,14 @@ def _attention(said: Fields, index: int) -> Attention:
 
 def _experts(said: Fields | None) -> Experts:
     return Experts(said.whole("count"), said.whole("per_token"), said.whole("shared")) if said else Experts()
+
+
+def _parts(said: Fields | None) -> Parts:
+    if said is None:
+        return Parts()
+    _only(said, {each.name for each in fields(Parts)})
+    numbers = {name: said.whole(name) for name in said.data if name != "sides_bits"}
+    return Parts(**numbers, sides_bits=said.number("sides_bits"))
 
 
 def _numbers(said: Fields | None) -> dict[str, float]:

@@ -44,6 +44,22 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Numbers of parameters by what a token does with them. 0 of all: not known."""
+
+    feeding: int = 0  # of all experts, or of the layers of a model without any: what each format makes narrow
+    chosen: int = 0  # of those, the ones that one token reads
+    sides: int = 0  # that each token reads too: attention and what recurs, shared experts, routers
+    head: int = 0  # of the output layer, in 16 bits
+    unread: int = 0  # tables that a token looks a row up in, and encoders, in 16 bits
+    sides_bits: float = 0.0  # of one of the sides; 0: as makers of the format usually leave them
+
+    @property
+    def known(self) -> bool:
+        return self.chosen > 0
+
+
+@dataclass(frozen=True)
 class Weights:
     """What is in the files. `basis` says how it is known: headers, index, files, config."""
 
@@ -74,6 +90,7 @@ class ModelFacts:
     kv_cache_dtype: str = ""  # that the checkpoint has scales for
     parameters: int = 0
     active: int = 0  # parameters that one token uses
+    parts: Parts = field(default_factory=Parts)
     weights: Weights = field(default_factory=Weights)
     attention: tuple[Attention, ...] = ()
     layers: int = 0
@@ -94,6 +111,7 @@ class ModelFacts:
     bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
     sound_positions: int = 0  # of an encoder for sound, whose keys and values a decoder keeps for each request
     remote_code: bool = False
+    doubts: tuple[str, ...] = ()  # what of the configuration was read with care, as it is not known here
 
     @property
     def kept(self) -> tuple[Attention, ...]:

@@ -26,6 +26,12 @@ _INT4 = {
 }
 
 
+# Formats whose makers leave attention and its like as they were, unless they say what they left out.
+PARTIAL = ("nvfp4", "mxfp4", "int4")
+_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
+_SIDES = ("attn", "attention", "mixer", "q_proj", "qkv", "in_proj", "shared_expert")
+
+
 def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, ...], str]:
     """All formats of the weights, the smallest first, and the type of the KV cache that there are scales for."""
     said = config.child("quantization_config", "compression_config") or (
@@ -39,6 +45,32 @@ def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, 
     if scheme is not None and scheme.has("num_bits"):
         cache = f"fp{scheme.whole('num_bits')}"
     return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), cache
+
+
+def sides_kept(config: Fields, separate: Fields | None, kept: tuple[str, ...]) -> bool:
+    """Whether attention and its like stay as they were: by the list of what is left out, else as makers usually do."""
+    said = config.child("quantization_config", "compression_config") or (
+        separate.child("quantization") if separate else None
+    )
+    left = [text for name in _LEFT_OUT for text in _texts(said, name)] if said else []
+    if said and said.has("config_groups") and not _all_linear(said):
+        return True
+    if any(word in text for text in left for word in _SIDES):
+        return True
+    return kept[0] in PARTIAL and not left
+
+
+def _texts(said: Fields, name: str) -> list[str]:
+    value = said.data.get(name)
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _all_linear(said: Fields) -> bool:
+    """compressed-tensors: whether any group is of all linear layers."""
+    groups = said.child("config_groups")
+    found = [group for name in (groups.data if groups else ()) if groups and (group := groups.child(name))]
+    targets = [target for group in found for target in _texts(group, "targets")]
+    return not targets or "Linear" in targets
 
 
 def _formats(said: Fields, config: Fields) -> Iterator[str]:

@@ -1,157 +1,217 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many parameters a model has by its configuration, and how many of them one token uses.
+"""Counts the parameters of a model by its configuration, by part, and how many of them one token uses.
 
 Norms and biases are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import attention
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, Experts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.layers import HIDDEN, Layer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
 
-# Two matrices instead of three: a layer without a gate.
-_UNGATED = (
-    "nemotron",
-    "nemotron_h",
-    "gpt2",
-    "gpt_neox",
-    "opt",
-    "bloom",
-    "falcon",
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "whisper",
-)
+_WIDTH = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "mlp_hidden_size", "dim_ff")
+
+# Functions between two matrices; others, as silu, multiply what a third one makes.
+_PLAIN = ("relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu", "xielu")
 
 
 @dataclass(frozen=True)
 class Count:
-    total: int
-    active: int
-    tables: int  # embeddings and the output layer, which no format quantizes
-    feeding: int  # experts, or the dense layers of a model without any
+    """Numbers of parameters. `sides` are those that each token uses beside the experts or dense layers."""
+
+    routed: int  # of all experts
+    chosen: int  # of the experts that one token uses
+    dense: int  # of the layers that compute a token with one network
+    sides: int  # attention and what recurs, shared experts, routers
+    words: int  # the embedding
+    looked_up: int  # tables beside it, of which a token reads a row each
+    head: int  # of the output layer, which is the embedding again where the two are tied
+    tied: bool
+
+    @property
+    def total(self) -> int:
+        return self.routed + self.dense + self.sides + self.tables
+
+    @property
+    def active(self) -> int:
+        return self.chosen + self.dense + self.sides + self.tables - self.looked_up
+
+    @property
+    def tables(self) -> int:
+        """What no format quantizes."""
+        return self.words + self.looked_up + (0 if self.tied else self.head)
+
+    @property
+    def feeding(self) -> int:
+        """What each format makes narrow: experts, or the dense layers of a model without any."""
+        return self.routed or self.dense
 
 
 def experts(config: Fields) -> Experts:
-    count = config.layered("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_moe_experts")
+    count = layer_reader.experts(config)
     if count < 2:
         return Experts()
     per_token = config.layered(
         *("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk", "moe_k", "num_experts_per_token"),
+        *("moe_top_k", "num_selected_experts", "top_k"),
         default=1,
     )
     shared = config.layered("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
-    wide = config.whole("shared_expert_intermediate_size", "shared_intermediate_size")
-    return Experts(count, min(per_token, count), shared or int(wide > 0))
+    wide = config.whole(*_SHARED_WIDTH)
+    return Experts(count, min(per_token, count), shared or int(wide > 0 or config.has("intermediate_size_mlp")))
 
 
-def count(config: Fields, attention: tuple[Attention, ...], layers: int) -> Count:
-    """`config` is that of the text; what an encoder has is counted apart."""
-    hidden = config.whole("hidden_size", "n_embd", "d_model")
-    tables = 1 if config.flag("tie_word_embeddings", default=_tied(config)) else 2
-    words = tables * config.whole("vocab_size") * hidden
-    total = words + sum(_attention(config, each, hidden) * each.layers for each in attention)
-    dense, sparse = _split(config, layers)
-    matrices = 2 if config.text("model_type") in _UNGATED else 3
-    one = matrices * hidden * config.whole("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden)
-    total += dense * one
-    feeding = dense * one
+def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
+    """`config` is that of the text; what an encoder has is counted apart. A model of vectors has no output layer."""
+    hidden, words = config.whole(*HIDDEN), config.whole(*layer_reader.WORDS)
+    tied = config.flag("tie_word_embeddings", "weight_tying", default=_is(config, "tied")) or not chats
     found = experts(config)
-    each = _expert(config, hidden, matrices)
-    total += sparse * (found.count * each + _shared(config, hidden, matrices, each) + found.count * hidden)
-    if config.flag("enable_moe_block"):  # Gemma 4: a dense layer beside the experts
-        total += sparse * one
-    feeding = sparse * found.count * each or feeding
-    return Count(total, total - sparse * (found.count - found.per_token) * each, words, feeding)
+    routed = chosen = dense = sides = 0
+    for layer in layers:
+        sides += _mixing(layer, hidden)
+        matrices = 2 if _is_ungated(layer.config) else 3
+        if layer.feed == "sparse":
+            one = _expert(layer.config, hidden, matrices)
+            routed, chosen = routed + found.count * one, chosen + found.per_token * one
+            sides += _shared(layer.config, hidden, matrices, one) + found.count * hidden
+        if layer.feed == "dense" or (layer.feed and config.flag("enable_moe_block")):  # Gemma 4 has both
+            dense += matrices * hidden * _width(layer, hidden)
+    per_layer = config.whole("hidden_size_per_layer_input") * len(layers)  # Gemma: what each layer adds of a word
+    sides += 3 * hidden * per_layer
+    groups = config.whole("ngram_vocab_size_base") * config.whole("ple_embed_dim")  # Qwen: of two words, and of three
+    looked_up = config.whole("vocab_size_per_layer_input") * per_layer + groups * len(config.items("ple_layer_ids"))
+    table = words * hidden
+    return Count(routed, chosen, dense, sides, table, looked_up, table if chats else 0, tied)
 
 
-def vision(config: Fields | None) -> int:
-    """Of an encoder for images."""
+def senses(config: Fields | None) -> int:
+    """Of an encoder for images or sound."""
     if config is None:
         return 0
-    hidden = config.whole("hidden_size", "embed_dim", "width", "d_model")
-    depth = config.whole("depth", "num_hidden_layers", "layers", "encoder_layers")
-    wide = config.whole("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=4 * hidden)
+    hidden = config.layered("embed_dim", "hidden_size", "width", "d_model")  # of both, the second is what it gives on
+    depth = config.layered("depth", "num_hidden_layers", "layers", "n_layers", "encoder_layers")
+    usual = (
+        int(config.number("mlp_ratio", default=4) * hidden) if not isinstance(config.data.get("mlp_ratio"), list) else 0
+    )
+    wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=usual)
     return depth * (4 * hidden * hidden + 2 * hidden * wide)
 
 
-def _tied(config: Fields) -> bool:
-    return config.text("model_type").startswith(("gemma", "cohere"))
+def encoder(config: Fields) -> int:
+    """Of an encoder whose decoder looks back at it (Whisper): its layers, and the decoder's second attention."""
+    depth = config.whole("encoder_layers", "num_encoder_layers")
+    hidden = config.whole(*HIDDEN)
+    if not depth:
+        return 0
+    wide = config.whole("encoder_ffn_dim", "d_ff", default=4 * hidden)
+    return depth * (4 * hidden * hidden + 2 * hidden * wide) + config.whole("decoder_layers") * 4 * hidden * hidden
 
 
-def _split(config: Fields, layers: int) -> tuple[int, int]:
-    """Layers that compute a token with one network, and those that choose experts."""
-    if pattern := config.text("hybrid_override_pattern"):
-        return pattern.count("-"), pattern.count("E")
-    words = config.texts("layers_block_type")
-    if "moe" in words or "mlp" in words:
-        return words.count("mlp"), words.count("moe")
-    if not experts(config).count:
-        return layers, 0
-    frequencies = config.items("moe_layer_freq") if isinstance(config.data.get("moe_layer_freq"), list) else []
-    if frequencies:
-        sparse = sum(1 for each in frequencies[:layers] if each)
-    elif every := config.whole("interleave_moe_layer_step", "expert_layer_period", "decoder_sparse_step", default=1):
-        first = config.whole("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-        sparse = (layers - first) // every - len(config.wholes("mlp_only_layers"))
-    else:
-        sparse = layers
-    return layers - sparse, sparse
+def _is(config: Fields, trait: str) -> bool:
+    """Whether the family is on a list of catalog/model_facts.yml."""
+    return config.text("model_type") in catalog.load("model_facts")["families"][trait]["value"]
+
+
+def _is_ungated(config: Fields) -> bool:
+    """Two matrices instead of three: by the function between them, and where that does not tell, by the family."""
+    said = config.text("mlp_hidden_act", "hidden_act", "activation_function", "hidden_activation")
+    return (said in _PLAIN and not _is(config, "gated_all_the_same")) or _is(config, "ungated")
+
+
+# --- what computes a token
+
+
+_SHARED_WIDTH = (
+    *("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"),
+    *("share_expert_dim", "shared_experts_intermediate_size"),
+)
+
+
+def _width(layer: Layer, hidden: int) -> int:
+    config = layer.config
+    names: tuple[str, ...] = _WIDTH
+    if experts(config).count:  # of the layers that have none
+        names = ("intermediate_size_mlp", "dense_intermediate_size", "prefix_dense_intermediate_size", *_WIDTH)
+    width = config.layered(*names, default=4 * hidden)
+    if config.flag("block_auto_adjust_ff_dim"):  # LFM2
+        multiple = max(1, config.whole("block_multiple_of", default=256))
+        width = -(-int(2 * width / 3 * config.number("block_ffn_dim_multiplier", default=1)) // multiple) * multiple
+    return 2 * width if config.flag("use_double_wide_mlp") and not layer.own else width
 
 
 def _expert(config: Fields, hidden: int, matrices: int) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
-    width = config.layered(*names)
-    return matrices * (config.whole("moe_latent_size") or hidden) * width
+    return matrices * (config.whole("moe_latent_size", "moe_hidden_size") or hidden) * config.layered(*names, *_WIDTH)
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:
-    width = config.whole(
-        "moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size"
+    width, number = config.whole(*_SHARED_WIDTH), experts(config).shared
+    if not width:
+        return number * one
+    return matrices * hidden * width * max(1, number if config.has("n_shared_experts") else 1)
+
+
+# --- what mixes the tokens
+
+
+def _mixing(layer: Layer, hidden: int) -> int:
+    """Of attention and recurrence of one layer."""
+    config = layer.config
+    if config.has("compress_ratios") or config.has("compress_rates"):  # DeepSeek-V4
+        return _low_rank(config, hidden)
+    return sum(
+        _linear(config, hidden) if each.kind == "linear" else _attention(layer, each, hidden)
+        for each in attention.of_layer(layer)
     )
-    number = experts(config).shared
-    return (
-        matrices * hidden * width * max(1, number if config.has("n_shared_experts") else 1) if width else number * one
-    )
 
 
-def _attention(config: Fields, kind: Attention, hidden: int) -> int:
-    """Of one layer."""
-    if kind.kind == "linear":
-        return _linear(config, hidden)
-    queries = config.whole("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
-    if kind.token_bytes:  # DeepSeek-V4: counted with the layers of the window, which are all
-        return _low_rank(config, hidden, queries) if kind.kind == "sliding" else 0
-    if kind.latent:
-        return _latent(config, hidden, queries)
-    gate = 2 if config.flag("attn_output_gate", default=config.text("model_type") == "qwen3_next") else 1
-    own = hidden * queries * kind.key_dim * gate + queries * kind.value_dim * hidden
-    shares = 1 if config.flag("attention_k_eq_v") and kind.kind == "full" else 2
-    return own + hidden * kind.kv_heads * (kind.key_dim + (kind.value_dim if shares == 2 else 0))
+def _attention(layer: Layer, kind: Attention, hidden: int) -> int:
+    config = layer.config
+    index = _index(config, hidden) if layer.indexed else 0
+    if kind.latent or config.whole("qk_nope_head_dim"):
+        return _latent(config, hidden) + index
+    names = ("swa_num_attention_heads", "num_swa_attention_heads", "num_sliding_attention_heads")
+    if config.has("num_mem_blocks") and not layer.feed:
+        return 0  # Zamba: its block is that of another layer
+    queries, hidden = attention.query_heads(config), config.whole("attention_hidden_size", default=hidden)
+    if kind.kind == "sliding":
+        queries = config.whole(*names, default=queries)
+    gate = 2 if config.flag("attn_output_gate", default=_is(config, "gated")) else 1
+    asked = hidden * queries * kind.key_dim * gate + queries * kind.value_dim * hidden
+    same = config.flag("attention_k_eq_v") and kind.kind == "full"
+    own = hidden * kind.kv_heads * (kind.key_dim + (0 if same else kind.value_dim))
+    return asked + index + (own if layer.own else 0)
 
 
-def _latent(config: Fields, hidden: int, queries: int) -> int:
+def _index(config: Fields, hidden: int) -> int:
+    """Of the index of sparse attention: its queries, its key, and the weights of its heads."""
+    heads = config.whole("index_n_heads", "indexer_n_heads")
+    size = config.whole("index_head_dim", "indexer_head_dim")
+    return heads * size * (config.whole("q_lora_rank") or hidden) + hidden * (size + heads) if heads else 0
+
+
+def _latent(config: Fields, hidden: int) -> int:
     plain, rotary = config.whole("qk_nope_head_dim"), config.whole("qk_rope_head_dim")
     value, rank, query_rank = config.whole("v_head_dim"), config.whole("kv_lora_rank"), config.whole("q_lora_rank")
+    queries = attention.query_heads(config)
     wide = queries * (plain + rotary)
     asked = hidden * query_rank + query_rank * wide if query_rank else hidden * wide
-    index = config.whole("index_n_heads") * config.whole("index_head_dim") * (query_rank or hidden)
-    return asked + hidden * (rank + rotary) + rank * queries * (plain + value) + queries * value * hidden + index
+    return asked + hidden * (rank + rotary) + rank * queries * (plain + value) + queries * value * hidden
 
 
-def _low_rank(config: Fields, hidden: int, queries: int) -> int:
-    head = config.whole("head_dim")
-    asked, answered, groups = (
-        config.whole("q_lora_rank"),
-        config.whole("o_lora_rank"),
-        config.whole("o_groups", default=1),
-    )
-    wide = queries * head
+def _low_rank(config: Fields, hidden: int) -> int:
+    asked, answered = config.whole("q_lora_rank"), config.whole("o_lora_rank")
+    head, groups = config.whole("head_dim"), config.whole("o_groups", default=1)
+    wide = attention.query_heads(config) * head
     return hidden * asked + asked * wide + hidden * head + wide * answered + groups * answered * hidden
 
 
@@ -160,12 +220,12 @@ def _linear(config: Fields, hidden: int) -> int:
         values = config.whole("linear_num_value_heads") * config.whole("linear_value_head_dim")
         keys = config.whole("linear_num_key_heads") * config.whole("linear_key_head_dim")
         return hidden * (2 * keys + 2 * values) + 2 * hidden * config.whole("linear_num_value_heads") + values * hidden
-    if (kimi := config.child("linear_attn_config")) is not None:
-        return 4 * hidden * kimi.whole("num_heads") * kimi.whole("head_dim")
-    heads = config.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
-    inner = heads * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
-    inner = inner or int(config.number("mamba_expand", default=2) * hidden)
-    state = config.whole("ssm_state_size", "mamba_d_state") * config.whole("n_groups", "mamba_n_groups", default=1)
+    if (kimi := attention.kimi(config)) is not None:
+        return 4 * hidden * kimi[0] * kimi[1]
     if config.has("conv_L_cache"):
         return 4 * hidden * hidden
+    if not (state := config.whole("ssm_state_size", "mamba_d_state", "state_size")):
+        return 4 * hidden * hidden
+    inner, heads = attention.mamba_inner(config), attention.mamba_heads(config)
+    state *= config.whole("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
     return hidden * (2 * inner + 2 * state + heads) + inner * hidden

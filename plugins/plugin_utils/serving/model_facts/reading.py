@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 _MISSING: Any = object()
@@ -24,10 +25,15 @@ def limit(name: str) -> int:
     return int(catalog.load("model_facts")["limits"][name]["value"])
 
 
-def parse(text: bytes, file: str) -> Fields:
-    """A JSON object of a file, at most as large and as deep as the catalog allows."""
-    if len(text) > limit("json_bytes"):
-        raise FactsError(f"{file} has {len(text)} bytes; at most {limit('json_bytes')} are read")
+def budget(source: str) -> Budget:
+    """What all files of one model may cost together."""
+    most = {what: limit(what) for what in ("bytes", "nodes")}
+    return Budget(most, lambda text: FactsError(f"{source}: {text}; no model has so many. Fetch it from its maker"))
+
+
+def parse(text: bytes, file: str, spent: Budget) -> Fields:
+    """A JSON object of a file, with at most as many values and levels as the catalog allows."""
+    spent.spend_json(text)
     try:
         content = json.loads(text)
     except RecursionError:
@@ -63,6 +69,10 @@ class Fields:
     data: Mapping[str, Any]
     file: str
     path: str = ""
+
+    def with_(self, more: Mapping[str, Any]) -> Fields:
+        """With these fields in the place of its own."""
+        return replace(self, data={**self.data, **more})
 
     def has(self, name: str) -> bool:
         return self.data.get(name) is not None

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from math import prod
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Weights
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
     FactsError,
@@ -44,11 +44,11 @@ def header_size(start: bytes, file: str) -> int:
     return size
 
 
-def tensors(header: bytes, file: str, size: int) -> list[tuple[str, str, int]]:
+def tensors(header: bytes, file: str, size: int, spent: Budget) -> list[tuple[str, str, int]]:
     """(name, type, bytes) of each tensor. `size` is that of the whole file: a file that was cut is an error."""
     found = []
     furthest = 0
-    content = parse(header, file)
+    content = parse(header, file, spent)
     for name in content.data:
         if name == "__metadata__":
             continue
@@ -80,7 +80,12 @@ def _elements(entry: Fields) -> int:
     shape = entry.wholes("shape")
     if any(length < 0 for length in shape):
         raise entry.wrong("shape", shape, "lengths of 0 or more")
-    return prod(shape)
+    found = 1 if all(shape) else 0
+    for length in shape:
+        found *= length
+        if found > limit("number"):  # a product of thousands of lengths takes minutes
+            raise FactsError(f"{entry.where('shape')} has more than {limit('number')} elements")
+    return found
 
 
 def of_headers(found: Iterable[tuple[str, str, int]], layers: int) -> Weights:

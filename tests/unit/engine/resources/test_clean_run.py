@@ -9,13 +9,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import pa
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
-from tests.unit.engine.resources.conftest import RUN
-from tests.unit.engine.resources.test_packages import SET, FakeApt
-from tests.unit.engine.resources.test_profiles import PAIR, FakeNetworkManager
-from tests.unit.engine.resources.test_units import DOCUMENT, FakeSystemd
+from tests.support.apt import SET, FakeApt
+from tests.support.fake_host import RUN
+from tests.support.network_manager import PAIR, FakeNetworkManager
+from tests.support.systemd import DOCUMENT, FakeSystemd
 
 if TYPE_CHECKING:
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 
 def test_facts_and_all_kinds_together_cost_five_commands(host: FakeHost) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support.kinds import EXAMPLES
 
 if TYPE_CHECKING:
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 VALID: list[dict[str, Any]] = [
     {"file": "/etc/a.conf", "content": "x\n", "owner": "root", "group": "root", "mode": "0644"},

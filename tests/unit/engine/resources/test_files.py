@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 ROOT = Path(__file__).parents[4]
 CONF = [{"file": "/etc/demo/a.conf", "content": "wanted\n", "mode": "0640"}]

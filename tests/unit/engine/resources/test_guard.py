@@ -16,12 +16,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import an
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
-from tests.unit.engine.resources.test_profiles import P0, P0_TWIN, UUID_TWIN, FakeNetworkManager, rail
+from tests.support.network_manager import P0, P0_TWIN, UUID_TWIN, FakeNetworkManager, rail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 ID = "f00d" * 4
 LABEL, PEER = f"nm_profile:gb10-{P0}", "192.0.2.2"

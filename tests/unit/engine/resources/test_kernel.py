@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 ARP = [{"sysctl": "net.ipv4.conf.all.arp_ignore", "value": 1}]
 LIVE = "/proc/sys/net/ipv4/conf/all/arp_ignore"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
-from tests.unit.engine.resources.test_packages import FakeApt
+from tests.support.apt import RealApt
 
 if TYPE_CHECKING:
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 HOLD = {"hold": "driver-set", "match": ["^(lib)?nvidia-", "^linux-"]}
 MOVE: list[dict[str, Any]] = [
@@ -21,26 +20,6 @@ MOVE: list[dict[str, Any]] = [
     {"package": "linux-modules-1014", "state": "absent", "consent": "driver_allow_move"},
     HOLD,
 ]
-
-
-class RealApt(FakeApt):
-    """Takes the hold of what it exchanges, as apt with --allow-change-held-packages does, and understands `1.2*`."""
-
-    def install(self, argv: list[str], stdin: str | None) -> Any:
-        if "--simulate" not in argv and "--download-only" not in argv:
-            words = [word for word in argv[2:] if not word.startswith("-")]
-            held = [word for word in words if self.want.get(word.rstrip("-").partition("=")[0]) == "hold"]
-            assert not held or "--allow-change-held-packages" in argv
-            for word in words:
-                self.want.pop(word.rstrip("-").partition("=")[0], None)
-            argv = [self.resolved(word) for word in argv]
-        return super().install(argv, stdin)
-
-    def resolved(self, word: str) -> str:
-        name, _, wanted = word.partition("=")
-        if not wanted.endswith("*"):
-            return word
-        return f"{name}={next(version for version in self.offers[name] if fnmatch(version, wanted))}"
 
 
 @pytest.fixture

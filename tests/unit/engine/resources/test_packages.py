@@ -11,93 +11,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packag
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
+from tests.support.apt import SET, FakeApt
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.unit.engine.resources.conftest import FakeHost
-
-
-class FakeApt:
-    """dpkg's status file and an apt that knows some versions and installs what it is told."""
-
-    def __init__(self, host: FakeHost, offers: dict[str, list[str]], **installed: str) -> None:
-        self.host = host
-        self.offers = offers
-        self.after_update: dict[str, list[str]] = {}
-        self.along: dict[str, str] = {}  # what every installation brings along
-        self.removed: list[str] = []  # what every installation takes away
-        self.packages = {name.replace("_", "-"): version for name, version in installed.items()}
-        self.want: dict[str, str] = {}
-        self.state: dict[str, str] = {}
-        self.depends: dict[str, str] = {}
-        self.repair: Any = ""  # what apt says it would do to mend broken dependencies
-        self.write()
-        host.on("apt-cache policy", self.policy)
-        host.on("apt-cache show", "")
-        host.on("apt-get update", self.update)
-        host.on("apt-get install", self.install)
-        host.on("apt-get install --fix-broken", "")
-        host.on("apt-get install --simulate --fix-broken", lambda argv, stdin: self.repair)
-        host.on("dpkg --set-selections", self.select)
-        host.on("dpkg --force-confdef", self.configure)
-
-    def write(self) -> None:
-        blocks = ["Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"]
-        for name, version in self.packages.items():
-            status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
-            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\n")
-            blocks[-1] += f"Depends: {self.depends.get(name, 'x')}\n"
-        self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
-
-    def policy(self, argv: list[str], stdin: str | None) -> str:
-        lines = []
-        for name in argv[2:]:
-            if name in self.offers:
-                lines += [f"{name}:", "  Installed: (none)", f"  Candidate: {self.offers[name][0]}", "  Version table:"]
-                for version in self.offers[name]:
-                    lines += [f"     {version} 500", "        500 file:/repo stable/main arm64 Packages"]
-        return "\n".join(lines)
-
-    def update(self, argv: list[str], stdin: str | None) -> str:
-        self.offers.update(self.after_update)
-        return ""
-
-    def install(self, argv: list[str], stdin: str | None) -> Any:
-        words = [word for word in argv[2:] if not word.startswith("-")]
-        if "--download-only" in argv:
-            return ""
-        if "--simulate" in argv:
-            moved = {word[:-1] if word.endswith("-") else word.partition("=")[0] for word in words}
-            held = sorted(name for name in moved if self.want.get(name) == "hold")
-            if held and "--allow-change-held-packages" not in argv:
-                return Completed((), 100, stderr="E: Held packages were changed and -y was used without the option")
-            inst = [f"Inst {word.partition('=')[0]} (1 repo [all])" for word in words if not word.endswith("-")]
-            inst += [f"Inst {name} (1 repo [all])" for name in self.along]
-            gone = [f"Remv {word[:-1]} [1]" for word in words if word.endswith("-")]
-            return "\n".join([*inst, *gone, *(f"Remv {name} [1]" for name in self.removed)])
-        for word in words:
-            name, _, version = word.partition("=")
-            if word.endswith("-"):
-                del self.packages[word[:-1]]
-                self.want.pop(word[:-1], None)
-            elif version or name not in self.packages:
-                self.packages[name] = version or self.offers[name][0]
-        self.packages.update(self.along)
-        self.write()
-        return ""
-
-    def select(self, argv: list[str], stdin: str | None) -> str:
-        for line in (stdin or "").splitlines():
-            name, word = line.split()
-            self.want[name] = word
-        self.write()
-        return ""
-
-    def configure(self, argv: list[str], stdin: str | None) -> str:
-        self.state.clear()
-        self.write()
-        return ""
+    from tests.support.fake_host import FakeHost
 
 
 def held_by_77(lock: Path) -> str:
@@ -554,9 +474,6 @@ def test_what_dpkg_was_killed_in_the_middle_of_unpacking_is_unpacked_again(
     (change,) = host.converge([{"package": "perftest"}]).changes
     assert (change["action"], change["detail"]) == ("repair", "dpkg was interrupted: perftest")
     assert host.commands("dpkg --force-confdef --force-confold --unpack")[0].endswith(f" {file}")
-
-
-SET = {"hold": "driver-set", "match": ["^(lib)?nvidia-"], "except": ["^(lib)?nvidia-container"]}
 
 
 def test_a_set_holds_what_is_installed_and_matches(host: FakeHost) -> None:

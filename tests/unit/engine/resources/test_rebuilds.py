@@ -8,10 +8,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import rebuilds
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
-from tests.unit.engine.resources.test_moves import RealApt
+from tests.support.apt import RealApt
 
 if TYPE_CHECKING:
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 MODULES, META, COMMON = (
     "linux-modules-nvidia-580-open-6.17.0-1014-nvidia",

@@ -15,16 +15,16 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packag
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import settle_unit_files
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
-from tests.unit.engine.resources.test_packages import SET, FakeApt
-from tests.unit.engine.resources.test_profiles import P0, UUID_P0, FakeNetworkManager, rail
-from tests.unit.engine.resources.test_units import DOCUMENT, UNIT_FILE, FakeSystemd
+from tests.support.apt import SET, FakeApt
+from tests.support.network_manager import P0, UUID_P0, FakeNetworkManager, rail
+from tests.support.systemd import DOCUMENT, UNIT_FILE, FakeSystemd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 
-    from tests.unit.engine.resources.conftest import FakeHost
+    from tests.support.fake_host import FakeHost
 
 Records = dict[str, dict[str, Any]]
 

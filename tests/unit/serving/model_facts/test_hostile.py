@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
@@ -48,7 +49,7 @@ def said(root: Path) -> str:
         ({**GOOD, "architectures": ["A" * 10**6]}, "architectures[0] has 1000000 characters; at most 10000"),
         ({**GOOD, "model_type": "m" * 10**6}, "model_type has 1000000 characters"),
         ({**GOOD, "architectures": [3]}, "architectures[0] is 3; expected a text"),
-        ({**GOOD, "layer_types": ["full_attention", "telepathy"]}, "layers of the kind 'telepathy'"),
+        ({**GOOD, "layer_types": ["full_attention", 3]}, "layer_types[1] is 3; expected a text"),
         ({**GOOD, "quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),
         (
             {**GOOD, "quantization_config": {"quant_method": 4}},
@@ -156,6 +157,35 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(2**40)
     assert "config.json has 1099511627776 bytes; at most 134217728 are read" in said(tmp_path)
+
+
+def shard(root: Path, name: str, header: dict[str, Any]) -> None:
+    text = json.dumps(header).encode()
+    (root / name).write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+@pytest.mark.parametrize("what", ["nodes", "bytes"])
+def test_headers_that_are_small_each_are_not_read_for_ever_together(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number}.safetensors" for number in range(30)]
+    empty = {"dtype": "F16", "shape": [0], "data_offsets": [0, 0]}
+    written(tmp_path, {"weight_map": {name: name for name in names}}, "model.safetensors.index.json")
+    for name in names:
+        shard(written(tmp_path), name, {f"w{number}": empty for number in range(50)})
+    whole = sources.find(str(tmp_path)).weights
+    assert whole is not None and whole.basis == "headers"
+    monkeypatch.setitem(catalog.load("model_facts")["limits"], what, {"value": 2500})
+    assert f"{tmp_path}: all its parts together have more than 2500 {what}" in said(tmp_path)
+
+
+def test_a_shape_of_a_hundred_thousand_lengths_is_not_multiplied(tmp_path: Path) -> None:
+    """A product of them all has five million bits, and took 18 s."""
+    shape = [10**15] * 99_999
+    shard(written(tmp_path), "model.safetensors", {"w": {"dtype": "F16", "shape": shape, "data_offsets": [0, 2]}})
+    assert "w.shape has more than 1000000000000000 elements" in said(tmp_path)
+    shard(tmp_path, "model.safetensors", {"w": {"dtype": "F16", "shape": [*shape, 0], "data_offsets": [0, 0]}})
+    assert sources.find(str(tmp_path)).weights
 
 
 @pytest.mark.parametrize(

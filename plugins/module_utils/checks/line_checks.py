@@ -1,0 +1,78 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the lines of the journal come to, by the table of signs: a line alone may be one that healthy hosts have."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import at_shutdown
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Said, Unsure
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Event
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+
+MANY, SHUTDOWN = "many", "shutdown"
+RECOVERY = "154"
+_ASKS = re.compile(r" to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+NOTHING = "None"
+
+
+def check_lines(patient: Patient, seen: Set[str]) -> Iterator[Said]:
+    """One finding for each kind of line, and for each number of Xid. `seen`: ids of what the other detectors found."""
+    if patient.reading["events"] is None:
+        yield Unsure("log", patient.why("events"))
+        return
+    groups: dict[tuple[str, str], list[Event]] = {}
+    for event in patient.events:
+        if f"log_{event['kind']}" in patient.rules.signs:
+            groups.setdefault((event["kind"], event["key"] if event["kind"] == "xid" else ""), []).append(event)
+    beside = {*seen, *(f"log_{kind}" for kind, _number in groups)}
+    for (kind, number), events in groups.items():
+        yield _said(patient, kind, number, events, beside)
+
+
+def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], beside: Set[str]) -> Finding:
+    sign = patient.rules.signs[f"log_{kind}"]
+    xid: Mapping[str, Any] = patient.rules.xids.get(number, {}) if kind == "xid" else {}
+    severity, meaning = xid.get("severity", sign["severity"]), xid.get("meaning", sign["meaning"])
+    if not _holds(patient, sign, events, beside):
+        severity = "info"
+    count, last = sum(event["count"] for event in events), events[-1]
+    times = "once" if count == 1 else f"{count} times"
+    fact = f"{meaning}, {times} in {patient.limit('recent_days')} days, last: {last['text']}"
+    id_, way_out = (f"xid_{number}", sign["way_out"]) if kind == "xid" else (f"log_{kind}", sign["way_out"])
+    if "actions" in xid:
+        fact, severity, way_out = _asked(patient, last, fact, severity, xid["actions"], way_out)
+    return Finding(id_, severity, patient.host, fact, way_out.format_map(patient.rules.limits))
+
+
+def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], beside: Set[str]) -> bool:
+    """Whether what the sign needs is there, and nothing that speaks against it."""
+    boots: Counter[str] = Counter()
+    for event in events:
+        boots[event["boot"]] += event["count"]
+    known = set(beside)
+    if "least" in sign and max(boots.values()) >= patient.limit(sign["least"]):
+        known.add(MANY)
+    if all(at_shutdown(event, patient.reading, patient.limit("shutdown_s")) for event in events):
+        known.add(SHUTDOWN)
+    some = sign.get("needs_one", ())
+    met = all(word in known for word in sign.get("needs", ())) and (not some or any(word in known for word in some))
+    return met and not any(word in known for word in sign.get("against", ()))
+
+
+def _asked(
+    patient: Patient, last: Event, fact: str, severity: str, actions: Mapping[str, str], way_out: str
+) -> tuple[str, str, str]:
+    """What a GPU asks for in the words of its line; nothing any more where it said so, or the host has booted since."""
+    found = _ASKS.search(last["text"])
+    wish = found[1] if found else ""
+    if wish == NOTHING:
+        return f"{fact}: it asks for nothing any more", "info", "nothing to do"
+    if not patient.of_this_boot(last):
+        return f"{fact}: the host has booted since", "info", "nothing to do"
+    return fact, severity, actions.get(wish, way_out)

@@ -1,0 +1,52 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where events stand: by their boot, and by how far into it, whatever the clock on the wall said at first. Pure.
+
+A host without a battery for its clock begins each boot at some old time, until NTP answers. Then its clock jumps.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Event, Reading
+
+END_S = 1.0  # between the end of a boot and the next one, where no clock tells
+
+
+def starts(reading: Reading) -> dict[str, tuple[float, float]]:
+    """Of each boot: when it began by its own clock, and when it must have begun, where that clock was wrong."""
+    found: dict[str, tuple[float, float]] = {}
+    up_s, now_s, ended_s = reading["uptime_s"], reading["at_s"], 0.0
+    if reading["boot"] is not None and up_s is not None:
+        found[reading["boot"]] = (0.0, now_s - up_s)  # where nothing lists the boots
+    for boot in reading["boots"] or ():
+        first_s = began_s = boot["first_s"]
+        if boot["clean"] is None and up_s is not None:
+            began_s = max(first_s, now_s - up_s)
+        elif first_s < ended_s <= boot["last_s"]:
+            began_s = ended_s + END_S
+        found[boot["boot"]] = (first_s, began_s)
+        ended_s = max(ended_s, boot["last_s"])
+    return found
+
+
+def placed(reading: Reading) -> list[Event]:
+    """The events of a reading, in the order in which they were."""
+    known = starts(reading)
+    found: list[Event] = []
+    for event in reading["events"] or ():
+        first_s, began_s = known.get(event["boot"], (0.0, 0.0))
+        shift_s = began_s - first_s if first_s <= event["at_s"] < began_s and first_s else 0.0
+        if not first_s and event["at_s"] < began_s:
+            shift_s = began_s - event["at_s"]
+        end_s = event["last_s"] + (shift_s if event["last_s"] < began_s else 0.0)
+        found.append({**event, "at_s": event["at_s"] + shift_s, "last_s": end_s})
+    return sorted(found, key=lambda event: event["at_s"])
+
+
+def at_shutdown(event: Event, reading: Reading, within_s: float) -> bool:
+    """Whether it came shortly before its boot ended in good order."""
+    return any(
+        boot["boot"] == event["boot"] and boot["clean"] is True and boot["last_s"] - event["at_s"] <= within_s
+        for boot in reading["boots"] or ()
+    )

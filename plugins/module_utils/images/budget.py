@@ -1,0 +1,22 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What it may cost to read one image, in all its layers and files."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
+
+# A large image has 40 GB, some hundred thousand files with names of 80 characters, 5 MB of packages' own words, and
+# some hundred thousand kernels.
+MOST = {
+    "bytes": 64 << 30,  # that gzip and zstd unpack
+    "characters": 64 << 20,  # of names, texts and documents
+    "nodes": 2_000_000,  # files, once when read and once when their layer is laid on the others; sections and kernels
+}
+
+
+def of_image() -> Budget:
+    way_out = "no image has so many, so it was made to cost time and memory: take another one"
+    return Budget(MOST, lambda text: ImageError("too_much", f"the image: {text}", way_out))

@@ -1,0 +1,98 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asks a server of this host over HTTP: all questions of ours to a service go this way.
+
+Any user may take a port that is free. So nothing is sent before `owner` has said whose the other end is, one deadline
+holds for all of an answer, however slowly it drips, and no more than `most` bytes of it are read. No redirect is
+followed, and no proxy is asked.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+SERVING = "serving"  # beside the status of a unit, while its container is all that listens at the service's address
+Owner = Callable[[socket.socket], bool]  # whether the other end of a connection is the server that is meant
+
+
+class Stranger(OSError):
+    """Another process than the server that is meant has the port."""
+
+
+class NoHttp(ValueError):
+    """What came is no answer of HTTP."""
+
+
+def ask(
+    address: str,
+    port: int,
+    path: str,
+    owner: Owner,
+    *,
+    seconds: float,
+    most: int,
+    data: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    """The status and the body, a POST where there is `data`; OSError or NoHttp where there is none in time."""
+    import http.client  # takes longer than all else here, and many hosts have no API
+
+    if not path.isascii() or not path.isprintable() or " " in path:
+        raise NoHttp("the path has a character that cannot stand in a request")
+    until = time.monotonic() + seconds
+    host = f"[{address}]" if ":" in address else address
+    told = {"Host": f"{host}:{port}", "Connection": "close", **(headers or {})}
+    if data is not None:
+        told["Content-Length"] = str(len(data))
+    lines = [
+        f"{'GET' if data is None else 'POST'} {path} HTTP/1.1",
+        *(f"{name}: {said}" for name, said in told.items()),
+    ]
+    with socket.create_connection((address, port), seconds) as connection:
+        _limit(connection, until)
+        if not owner(connection):
+            raise Stranger("no process of the service is known to have the port")
+        _limit(connection, until)
+        connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (data or b""))
+        reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
+        try:
+            reply.begin()
+            return reply.status, reply.read(most)
+        except http.client.HTTPException as error:
+            raise NoHttp(f"no HTTP: {type(error).__name__}") from None
+
+
+def said_by_unit(status: str) -> Owner:
+    """By the word of a unit: it takes the file away when another process listens there, too, or its container ends."""
+    file = Path(status).with_name(SERVING)
+    return lambda _connection: file.exists()
+
+
+def _limit(connection: socket.socket, until: float) -> None:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(left)
+
+
+class _Answer(io.RawIOBase):
+    """What a socket gives up to a moment; a timeout of each read alone would let one that drips go on for ever."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection, self._until = connection, until
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        _limit(self._connection, self._until)
+        return self._connection.recv_into(buffer)

@@ -1,0 +1,101 @@
+"""Runs that somebody measured without draft tokens on a GB10, and what the code predicts of each."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+
+from tests.support.model_folders import CASES, FP8_BLOCKS, NVFP4, every, routed, text
+
+FP8_ALL = {"quant_method": "modelopt", "quant_algo": "FP8"}
+
+
+@dataclass(frozen=True)
+class Run:
+    what: str
+    measured: float
+    config: Mapping[str, Any]
+    hosts: int = 1
+
+    @property
+    def row(self) -> str:
+        found = self.predicted
+        return f"| {self.what} | {self.measured:g} | {found:.1f} | {found / self.measured - 1:+.0%} |"
+
+    @property
+    def predicted(self) -> float:
+        with tempfile.TemporaryDirectory() as root:
+            (Path(root) / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
+            model = models.of_facts(sources.find(root))
+        found = speed.predicted(speed.bound(model, model.checkpoints[0], self.hosts, {}))
+        assert found and found.low < found.middle < found.high
+        return found.middle
+
+
+def case(name: str, **more: Any) -> dict[str, Any]:
+    """Its configuration, with another quantization if one is said."""
+    one = next(case for case in CASES if case.id == name)
+    whole = dict(one.config) if not one.nested else {one.nested: dict(one.config)}
+    quantized = {"quantization_config": dict(one.quantization)} if one.quantization else {}
+    return {"architectures": [one.architecture], **whole, **quantized, **more}
+
+
+def fixture(name: str, **more: Any) -> dict[str, Any]:
+    path = Path(__file__).parents[1] / f"fixtures/model_configs/{name}.json"
+    return {**json.loads(path.read_text(encoding="utf-8")), **more}
+
+
+def gemma4(*numbers: int, every_so_many: int, **more: Any) -> dict[str, Any]:
+    said = {
+        "layer_types": every(numbers[1], every_so_many, "full_attention", "sliding_attention"),
+        "global_head_dim": 512,
+    }
+    inner = text("gemma4_text", *numbers, sliding_window=512, tie_word_embeddings=True, **said, **more)
+    return {"architectures": ["Gemma4ForConditionalGeneration"], "text_config": inner}
+
+
+BF16: dict[str, Any] = {"quantization_config": None}
+NANO, QWEN35 = "Nemotron-3-Nano-30B-A3B-BF16", "Qwen3.6-35B-A3B"
+PER_LAYER = {"hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144}
+E2B = gemma4(1536, 35, 8, 1, 256, 6144, 262144, 131072, every_so_many=5, num_kv_shared_layers=20,
+             use_double_wide_mlp=True, **PER_LAYER)  # fmt: skip
+GEMMA31 = gemma4(5376, 60, 32, 16, 256, 21504, 262144, 262144, every_so_many=6, num_global_key_value_heads=4,
+                 attention_k_eq_v=True)  # fmt: skip
+GRANITE = text("granite", 4096, 40, 32, 8, 128, 12800, 100352, 131072, tie_word_embeddings=True)
+MINISTRAL = text("ministral3", 3072, 26, 32, 8, 128, 9216, 131072, 262144, tie_word_embeddings=True)
+GLIMMER = text("muse_glimmer_text", 6656, 52, 32, 2, 128, 19968, 202048, 131072, sliding_window=2048,
+               layer_types=every(52, 4, "full_attention", "sliding_attention"))  # fmt: skip
+MISTRAL4 = text("mistral4", 4096, 36, 32, 32, 128, 12288, 131072, 1048576, q_lora_rank=1024, kv_lora_rank=256,
+                qk_nope_head_dim=64, qk_rope_head_dim=64, v_head_dim=128, **routed(128, 4, 2048))  # fmt: skip
+# djangodevreng/dgx-spark-benchmarks, results/ (vLLM 0.26.0, August 2026), but for the last three: see `used` in
+# catalog/models.yml. Ministral's files are in FP8, whatever the folder there says; in BF16 the bound would be 40.
+RUNS = (
+    Run("gemma-4-26B-A4B, BF16", 24.0, case("nvidia/Gemma-4-26B-A4B-NVFP4", **BF16)),
+    Run("gemma-4-31B, BF16", 3.67, GEMMA31),
+    Run("gemma-4-E2B, BF16", 39.62, E2B),
+    Run("gemma-4-E4B, BF16", 19.56, fixture("gemma-4-E4B-saved-by-transformers-5")),
+    Run("gpt-oss-20b, MXFP4", 46.47, fixture("gpt-oss-20b")),
+    Run("granite-4.1-8b, BF16", 12.26, {"architectures": ["GraniteForCausalLM"], **GRANITE}),
+    Run("KAT-Coder-V2.5-Dev, BF16", 30.59, fixture(QWEN35)),
+    Run("Ministral-3-3B, FP8", 52.04, {**MINISTRAL, "architectures": ["X"], "quantization_config": FP8_BLOCKS}),
+    Run("Mistral-Small-4-119B, NVFP4", 31.07, {**MISTRAL4, "architectures": ["X"], "quantization_config": NVFP4}),
+    Run("Muse-Glimmer-30B, BF16", 4.28, {"architectures": ["X"], **GLIMMER}),
+    Run("Nemotron-3-Nano-30B-A3B, BF16", 29.27, fixture(NANO)),
+    Run("Nemotron-3-Nano-Omni-30B-A3B, BF16", 29.39, fixture(NANO)),
+    Run("Nemotron-3-Nano-30B-A3B, FP8", 46.43, fixture(NANO, quantization_config=FP8_ALL)),
+    Run("Nemotron-3-Nano-30B-A3B, NVFP4", 63.14, fixture(NANO, quantization_config=NVFP4)),
+    Run("Qwen3.6-27B, FP8", 7.8, case("nvidia/Qwen3.6-27B-NVFP4", quantization_config=FP8_BLOCKS)),
+    Run("Qwen3.6-35B-A3B, BF16", 30.49, fixture(QWEN35)),
+    Run("Qwen3.8-27B, BF16", 4.5, case("nvidia/Qwen3.6-27B-NVFP4", **BF16)),
+    Run("gpt-oss-120b, MXFP4", 33.81, case("openai/gpt-oss-120b")),
+    Run("MiniMax-M2.7, NVFP4, two", 25.83, case("nvidia/MiniMax-M2.7-NVFP4"), 2),
+    Run("Qwen3-235B-A22B, GPTQ, two", 17.0, case("Qwen/Qwen3-235B-A22B-GPTQ-Int4"), 2),
+)
+# A checkpoint whose attention is narrower than a configuration says, and Ray with expert parallelism of vLLM 0.19.

@@ -1,0 +1,172 @@
+"""The table of signs in catalog/health.yml: each has a fault that it finds and a sound machine that it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
+
+from tests.support import health
+from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, rail, reading, sample, serving
+from tests.support.signs import EXAMPLES, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
+
+JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
+
+
+def found(record: Record) -> dict[str, str]:
+    """Severity by id."""
+    assert schema.problem(record) is None
+    return {one.id: one.severity for one in judge("spark-a", record, RULES).findings}  # type: ignore[arg-type]
+
+
+def why(record: Record) -> Answer:
+    return answer("spark-a", record, RULES, 14)  # type: ignore[arg-type]
+
+
+def test_every_sign_has_a_faulty_and_a_healthy_example() -> None:
+    assert set(EXAMPLES) == set(RULES.signs)
+    assert all(example.source for pair in EXAMPLES.values() for example in pair)
+
+
+@pytest.mark.parametrize("name", RULES.signs)
+def test_a_sign_finds_its_fault_and_leaves_a_sound_machine_alone(name: str) -> None:
+    faulty, healthy = EXAMPLES[name]
+    severity = found(faulty.made()).get(faulty.id or name)
+    assert severity is not None
+    assert severity == RULES.signs[name]["severity"] or faulty.id or name == "rail_gone", "the table says how bad it is"
+    loud = {id_ for id_, severity in found(healthy.made()).items() if severity != "info"}
+    assert loud == set(), healthy.source
+
+
+@pytest.mark.parametrize(
+    ("record", "lines", "severity"),
+    [
+        (reading([sample(rails=four())]), [*SLOTS, UNTOLD], "info"),
+        (reading([sample(rails=four()[:2])]), SLOTS, "info"),
+        (reading([sample(rails=four()[:2])]), [*SLOTS, UNTOLD], "error"),
+    ],
+)
+def test_too_little_power_on_a_slot_needs_rails_that_are_gone_and_no_word_of_the_slot(
+    record: Record, lines: list[str], severity: str
+) -> None:
+    made = Example("", record, lines).made()
+    assert found(made)["log_slot_power"] == severity
+    assert any("rail" in cause.fact for cause in why(made).causes) is (severity == "error")
+
+
+def test_a_sound_boot_has_no_cause() -> None:
+    assert why(SOUND.made()).causes == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "of_boot", "severity", "advice"),
+    [
+        ("0x2 (Node Reboot Required)", BOOT, "warn", "reboot the host"),
+        ("0x1 (GPU Reset Required)", BOOT, "warn", "stop what uses the GPU"),
+        ("0x0 (None)", BOOT, "info", "nothing to do"),
+        ("0x2 (Node Reboot Required)", FORMER, "info", "nothing to do"),
+        ("0x9 (Something New)", BOOT, "warn", "NVIDIA's Xid list"),
+    ],
+)
+def test_what_a_gpu_asks_for_is_said_in_words(wish: str, of_boot: str, severity: str, advice: str) -> None:
+    text = XID.format(f"154, GPU recovery action changed from 0x0 (None) to {wish}")
+    (one,) = judge("a", reading(events=[event("xid", NOW - 60, "154", text, of_boot)]), RULES).findings  # type: ignore[arg-type]
+    assert one.severity == severity and advice in one.way_out
+
+
+def test_a_clock_that_begins_in_july_loses_nothing_of_this_boot() -> None:
+    boots = [boot(FORMER, NOW - 90000, NOW - 3700, clean=True), boot(BOOT, JULY, NOW)]
+    record = reading(boots=boots, events=[event("xid", JULY + 30, "79"), event("oom_kill", NOW - 60, "python3")])
+    answered = why(record)
+    assert {one.id for one in answered.judgement.findings} == {"xid_79", "log_oom_kill"}
+    assert [entry.kind for entry in answered.timeline] == ["boot", "shutdown", "boot", "xid", "oom_kill"]
+    assert answered.timeline[3].at_s == NOW - 3600 + 30
+
+
+def test_an_old_fault_of_a_boot_that_is_long_over_stays_old() -> None:
+    assert found(reading(events=[event("xid", JULY, "79", of_boot="b00600000000")])) == {}
+
+
+def test_a_boot_without_a_list_of_boots_keeps_its_events() -> None:
+    record = reading(boots=None, events=[event("xid", JULY, "79")], unknown={"boots": "no journal"})
+    assert "xid_79" in found(record)
+
+
+def test_the_same_host_before_and_after_a_planned_reboot_is_not_at_fault() -> None:
+    """Services end, cables go dark and come back, the driver's words of its last minute are of the shutdown."""
+    end = NOW - 3700
+    events = [
+        event("service", end - 20, "killed", "gb10-vllm: killed: it was killed", FORMER),
+        event("nic_firmware", end - 5, "mlx5_core 0000:01:00.0", of_boot=FORMER),
+        event("hung_task", end - 5, "systemd:1", of_boot=FORMER),
+        event("kernel", end - 86400, "6.17.0-1014-nvidia", of_boot=FORMER),
+        event("kernel", NOW - 3600, "6.17.0-1032-nvidia"),
+    ]
+    answered = why(reading(events=events))
+    assert [one.id for one in answered.judgement.findings if one.severity != "info"] == []
+    assert answered.causes == []
+
+
+def test_a_hang_beside_lost_packets_names_the_switch_first() -> None:
+    still = [serving(8, 500)] * 6
+    record = of_gpus(*[busy(2400, 22)] * 6, every_s=40, serves=still)
+    record["samples"][0]["rails"] = [rail(counters={})]
+    record["samples"][-1]["rails"] = [rail(counters={"packet_seq_err": 4830, "req_transport_retries_exceeded": 8})]
+    first = why(record).causes[0]
+    assert first.id == "fabric_hang"
+    hung = next(one for one in judge("a", record, RULES).findings if one.id == "engine_hung")  # type: ignore[arg-type]
+    for way_out in (first.way_out, hung.way_out):
+        assert way_out.index("switch") < way_out.index("restart")
+
+
+def test_a_power_brake_is_the_supply_and_not_heat() -> None:
+    braked = of_gpus(*[busy(1500, 50, reasons=["hw_power_brake_slowdown"])] * 6)
+    hot = of_gpus(*[busy(1500, 50, reasons=["hw_thermal_slowdown"])] * 6)
+    assert [cause.id for cause in why(braked).causes] == ["power_brake"]
+    assert [cause.id for cause in why(hot).causes] == ["too_hot"]
+    (one,) = judge("a", braked, RULES).findings  # type: ignore[arg-type]
+    assert "power supply" in one.way_out
+
+
+@pytest.mark.parametrize(
+    ("clock", "power", "more", "severity"),
+    [
+        (700, 13, {}, "error"),
+        (900, 28, {}, "info"),
+        (900, 35, {}, "info"),
+        (1395, 17, {"clock_lock_mhz": 1400.0}, None),
+        (1395, 17, {"clock_lock_mhz": 2200.0}, "error"),
+    ],
+)
+def test_thirty_watts_are_a_band_and_our_own_lock_is_no_fault(
+    clock: float, power: float, more: Record, severity: str | None
+) -> None:
+    assert found(of_gpus(*[busy(clock, power)] * 6, **more)).get("power_fault") == severity
+
+
+def test_a_low_clock_that_moves_is_not_locked() -> None:
+    assert found(of_gpus(*[busy(900 + 50 * place, 28) for place in range(6)])) == {"power_fault": "warn"}
+
+
+@pytest.mark.parametrize(("between", "fault"), [(2223, True), (600, False)])
+def test_a_few_readings_of_a_bursty_load_are_enough_where_the_clock_falls(between: float, fault: bool) -> None:
+    gpus = [health.gpu(between, 12, 0), busy(858, 14), health.gpu(between, 12, 0), busy(695, 13), busy(695, 13)]
+    assert ("power_fault" in found(of_gpus(*gpus, every_s=1))) is fault
+
+
+def test_what_was_busy_long_ago_does_not_count() -> None:
+    gpus = [*[busy(700, 13)] * 5, health.gpu()]
+    assert "power_fault" in found(of_gpus(*gpus, every_s=100))
+    assert "power_fault" not in found(of_gpus(*gpus, every_s=200))
+
+
+@pytest.mark.parametrize(
+    ("phase", "power", "every_s", "hung"),
+    [("formation", 22, 40, True), ("formation", 22, 10, False), ("weights", 60, 40, False), ("waiting", 22, 40, False)],
+)
+def test_a_start_that_hangs_before_anything_is_counted(phase: str, power: float, every_s: float, hung: bool) -> None:
+    status = {"phase": phase, "since": None, "failures": 0, "verdict": None, "text": None, "at": None}
+    record = of_gpus(*[busy(2411, power)] * 6, every_s=every_s, service=status)
+    assert found(record).get("engine_hung") == ("warn" if hung else None)
+    assert [cause.id for cause in why(record).causes] == (["start_hung"] if hung else [])

@@ -1,0 +1,128 @@
+"""Who owns what a build or the X-ray reads runs nothing as root, and makes nobody wait."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
+
+from tests.support.archive import packed, sha256
+from tests.support.attacker import tally
+from tests.support.checkouts import checkout, git, traps
+from tests.support.fatbins import entry, extension
+from tests.support.images import Files, docker_archive, layer, oci_folder
+
+
+def test_a_checkout_is_no_source_and_its_configuration_runs_nothing(tmp_path: Path) -> None:
+    ran, folder = tmp_path / "ran", checkout(tmp_path / "checkout")
+    traps(folder, f"echo >>{ran}")
+    git(folder, "status")
+    assert ran.exists(), "this git does not look at core.fsmonitor, so nothing is proven"
+    ran.unlink()
+    for path in (folder, folder / ".git"):
+        with pytest.raises(ImageError, match="no_source"):
+            ingredients.source({"path": str(path), "sha256": "0" * 64})
+    tally("a program in the configuration of somebody's checkout, run by root", 2, int(ran.exists()))
+    assert not ran.exists()
+
+
+def test_what_was_proven_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner exchanges it once it has been read: the rest of the words are of the proven one."""
+    path = tmp_path / "vllm-0.33.0.tar"
+    path.write_bytes(packed({"vllm-0.33.0/setup.py": b""}))
+    given, copied = {"path": str(path), "sha256": sha256(path)}, ingredients.copied
+
+    def exchanged(name: str, into: IO[bytes]) -> str:
+        found = copied(name, into)
+        path.write_bytes(packed({"vllm-9.9/setup.py": b""}))
+        return found
+
+    monkeypatch.setattr(ingredients, "copied", exchanged)
+    told = ingredients.source(given)
+    tally("a file that changes after it was proven", 1, int(told.version != "0.33.0"))
+    assert told.version == "0.33.0"
+
+
+def test_a_pipe_is_no_ingredient(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.whl")
+    for read in (ingredients.source, ingredients.wheel, ingredients.patch):
+        with pytest.raises(ImageError, match=f"no_{read.__name__}"):
+            read({"path": str(tmp_path / "x.whl"), "sha256": "0" * 64})
+
+
+# -- what costs too much: of each part there is little
+
+PARTS: dict[str, tuple[str, Callable[[int], Files]]] = {
+    "files": ("nodes", lambda number: {f"{number}/{file}": "" for file in range(200)}),
+    "kernels": ("nodes", lambda number: {f"{number}.so": extension(*[entry(120)] * 100)}),
+    "names": ("characters", lambda number: {f"{number}/{file}{'x' * 200}": "" for file in range(60)}),
+    "texts": ("characters", lambda number: {f"{number}.dist-info/METADATA": "x" * 9000}),
+    "what is packed": ("bytes", lambda number: {f"{number}": "x" * 100_000}),
+}
+
+
+def of_docker(folder: Path, parts: Sequence[Files]) -> None:
+    """In overlay2's store, where nothing is packed."""
+    for number, files in enumerate(parts):
+        for path, content in files.items():
+            file = folder / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else str(content).encode())
+    upper, *lower = [str(folder / str(number)) for number in reversed(range(len(parts)))]
+    driver = {"Name": "overlay2", "Data": {"UpperDir": upper, "LowerDir": ":".join(lower)}}
+    told = json.dumps([{"Id": "sha256:0", "GraphDriver": driver}])
+    docker.read("lab/vllm:1", lambda argv, **_: subprocess.CompletedProcess(list(argv), 0, told, ""))
+
+
+def of_archive(folder: Path, parts: Sequence[Files]) -> None:
+    archive.of_stream(io.BytesIO(docker_archive([gzip.compress(layer(files)) for files in parts])))
+
+
+def of_folder(folder: Path, parts: Sequence[Files]) -> None:
+    archive.of_path(oci_folder(folder, [layer(files) for files in parts]))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("read", [of_archive, of_folder, of_docker])
+def test_what_is_little_in_each_layer_is_too_much_in_all_of_them(
+    read: Callable[[Path, Sequence[Files]], None], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what, files = PARTS[part]
+    if part == "what is packed" and read is of_docker:
+        what = "nodes"
+    spent = Counter[str]()
+    with monkeypatch.context() as watched:
+        watched.setattr(Budget, "spend", lambda self, name, amount: spent.update({name: amount}))
+        read(tmp_path / "one", [files(0)])
+    monkeypatch.setitem(budget.MOST, what, 2 * spent[what])
+    read(tmp_path / "again", [files(0)])
+    with pytest.raises(ImageError, match=f"^too_much: the image: all its parts together have more than .* {what}"):
+        read(tmp_path / "all", [files(number) for number in range(5)])
+    tally("an image of many small parts", 1, 0)
+
+
+def test_a_manifest_that_names_one_layer_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = layer({f"opt/{number}": "" for number in range(50)})
+    monkeypatch.setitem(budget.MOST, "nodes", 1000)
+    archive.of_stream(io.BytesIO(docker_archive([one] * 3)))
+    with pytest.raises(ImageError, match=r"^too_much"):
+        archive.of_stream(io.BytesIO(docker_archive([one] * 30)))
+
+
+@pytest.mark.parametrize("config", ["[" * 5000 + "]" * 5000, json.dumps({"a": [[]] * 5000}), json.dumps([0] * 10_000)])
+def test_a_document_of_many_values_is_not_parsed(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(budget.MOST, "nodes", 1000)
+    manifest = json.dumps([{"Config": "c.json", "Layers": []}])
+    with pytest.raises(ImageError, match=r"^too_much"):
+        archive.of_stream(io.BytesIO(layer({"manifest.json": manifest, "c.json": config})))

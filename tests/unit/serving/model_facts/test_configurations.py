@@ -1,0 +1,197 @@
+"""Configurations of many families give the KV cache and the weights that were counted, published or logged.
+
+`tests/fixtures/model_configs` has them. A figure more than 3 % from the right one needs a reason here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+
+from tests.support.model_configurations import CONFIGS, NEAR, RIGHT, Right, facts, kv, of
+from tests.support.model_folders import CASES
+
+
+def test_each_configuration_has_its_right_values() -> None:
+    assert {each.name for each in RIGHT} == {path.stem for path in CONFIGS.glob("*.json")}
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
+def test_what_is_read_is_near_what_is_right(right: Right, tmp_path: Path) -> None:
+    found = of(right.name, tmp_path, right.task == "embed")
+    assert found.task == right.task and found.doubts == ()
+    pairs = [(kv(found), right.kv)]
+    pairs += [(found.parameters / 1e9, right.billions)] if right.billions else []
+    pairs += [(found.weights_gib, right.gib)] if right.gib else []
+    far = [(ours, theirs) for ours, theirs in pairs if ours != pytest.approx(theirs, rel=NEAR)]
+    assert len(far) == bool(right.why), far
+    assert document.read(document.written(found).encode(), "facts.json") == found
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bytes", "gib"),
+    [
+        ("ibm-granite/granite-4.0-h-small", 16384, 59.99),
+        ("CohereForAI/c4ai-command-r7b-12-2024", 131072, 14.95),
+        ("allenai/Olmo-3-32B-Think", 262144, 60.04),
+        ("ai21labs/AI21-Jamba-1.5-Mini", 16384, 96.06),
+    ],
+)
+def test_the_engine_says_the_same(name: str, kv_bytes: int, gib: float, tmp_path: Path) -> None:
+    """vLLM 0.32.0 on the meta device: bytes a token of all layers with keys and values, windows too; BF16 weights."""
+    case = next(case for case in CASES if case.id == name)
+    found = sources.find(str(replace(case, quantization={}, size_gb=0).folder(tmp_path / "m")))
+    assert sum(2 * each.numbers * each.layers for each in found.attention) == kv_bytes
+    assert found.weights_gib == pytest.approx(gib, rel=0.003)
+
+
+def test_a_request_of_sparse_attention_is_what_the_log_says(tmp_path: Path) -> None:
+    """Qwen3.8-Flash-Next on a GB10: 16.46 GiB are 3.79 requests of 262,144 tokens, FP8 cache, one layer of drafts."""
+    geometry = models.of_facts(of("Qwen3.8-Flash-Next", tmp_path)).geometry
+    cache = 262144 * memory_fit.kv_bytes_per_token(geometry, "fp8") * 13 / 12
+    assert (cache + memory_fit.state_bytes(geometry)) / 2**30 == pytest.approx(16.46 / 3.79, rel=NEAR)
+
+
+def test_tables_of_word_groups_are_counted(tmp_path: Path) -> None:
+    """Its NVFP4 files have 126 GiB (vllm issue 56824): 50 of layers, and 76 of 20 million groups x 2,048 in BF16."""
+    narrow = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}}
+    content = json.loads((CONFIGS / "Qwen3.8-Flash-Next.json").read_text(encoding="utf-8"))
+    assert facts({**content, **narrow}, tmp_path).weights_gib == pytest.approx(126, rel=0.05)
+
+
+def test_sparse_mla_in_fp8_has_scales_of_its_own(tmp_path: Path) -> None:
+    """`fp8_ds_mla` of vLLM: 512 numbers, 4 scales, 64 numbers in BF16, and 132 bytes of the index."""
+    geometry = models.of_facts(of("GLM-5-default", tmp_path)).geometry
+    assert memory_fit.kv_bytes_per_token(geometry, "fp8") == 78 * (656 + 132)
+
+
+# --- what nobody has seen
+
+PLAIN: dict[str, Any] = {
+    "architectures": ["NewForCausalLM"], "model_type": "new_family", "hidden_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+ONE = 2 * 16 * 2 * 2  # bytes of a layer
+
+
+@pytest.mark.parametrize(
+    ("more", "layers", "doubt"),
+    [
+        ({}, 4, ""),
+        ({"layer_types": ["telepathy", "full_attention", "linear_attention", "telepathy"]}, 3, "the kind 'telepathy'"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, 3, "has 2 of 4 layers"),
+        ({"layer_types": ["full_attention"] * 2 + ["mlp"] * 4}, 2, ""),
+        ({"hybrid_override_pattern": "M*-?"}, 2, "the kind '?'"),
+        ({"hybrid_layer_pattern": [1, 0], "sliding_window": 8}, 3, "2 of 4 layers are not described"),
+        ({"sliding_window": 8, "sliding_window_pattern": "LLLG"}, 1, ""),
+        ({"attention_chunk_size": 8, "no_rope_layers": []}, 1, ""),
+        ({"attention_chunk_size": 8, "no_rope_layers": [1, 1, 0, 0]}, 2, ""),
+        ({"sliding_window": [8, None, 8, 8]}, 1, ""),
+        ({"layer_group_size": 3}, 2, ""),
+        ({"use_mla": False, "kv_lora_rank": 8, "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "v_head_dim": 0}, 4, ""),
+        ({"num_experts": [8, 8], "moe_layer_start_index": [1, 1], "moe_layer_end_index": [3, 3]}, 4, ""),
+        ({"num_kv_shared_layers": 1}, 3, ""),
+        ({"use_cla": True, "cla_share_factor": 2}, 2, ""),
+        ({"kv_source_layers": [0, 0, 2, 2]}, 2, ""),
+        ({"block_types": ["recurrent", "attention"]}, 2, ""),
+        ({"loop_layer_index_start": 1, "loop_layer_index_end": 3, "loop_num_passes": 3}, 8, ""),
+        ({"num_key_value_heads": [2, 2, 4, 4]}, 6, ""),
+        ({"num_key_value_heads": None, "num_attention_groups": 1}, 2, ""),
+        ({"per_layer_config": {"03": {"head_dim": 32}}}, 5, ""),
+        ({"per_layer_config": {"all": {"head_dim": 32}}}, 4, "'all' is no layer"),
+        ({"block_configs": [{"attention": {"no_op": True}}, {"attention": {"n_heads_in_group": 4}}]}, 2.5, ""),
+        ({"intermediate_size": [128, 128, 64, 64]}, 4, ""),
+        ({"num_attention_heads": None, "num_key_value_heads": None}, 8, "keys and values as wide as the model"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_careful_reading(more: dict[str, Any], layers: float, doubt: str, tmp_path: Path) -> None:
+    found = facts({**PLAIN, **more}, tmp_path)
+    assert kv(found) == layers * ONE
+    assert (doubt in " ".join(found.doubts)) if doubt else found.doubts == ()
+
+
+def test_what_says_nothing_at_all_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match=r"says nothing of what a token leaves in the KV cache.*--facts FILE"):
+        facts({"architectures": ["X"], "num_hidden_layers": 4}, tmp_path)
+
+
+def test_the_text_is_found_below_a_name_that_is_not_known(tmp_path: Path) -> None:
+    inner = {name: value for name, value in PLAIN.items() if name != "architectures"}
+    assert kv(facts({"architectures": ["X"], "brain": inner, "eye": {"num_hidden_layers": 9}}, tmp_path)) == 4 * ONE
+
+
+def test_layers_that_were_pruned_have_fewer_weights(tmp_path: Path) -> None:
+    whole = facts(PLAIN, tmp_path).parameters
+    gone = {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}]}
+    assert whole - facts({**PLAIN, **gone}, tmp_path).parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
+
+
+# --- what a checkpoint leaves as it was
+
+LLAMA = next(case for case in CASES if case.id == "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
+NARROW: dict[str, Any] = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+GROUP = {"weights": {"type": "float", "num_bits": 4, "group_size": 16}}
+COMPRESSED = {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}
+ATTENTION = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024)  # numbers
+
+
+@pytest.mark.parametrize(
+    ("said", "wide"),
+    [
+        ({**NARROW, "exclude_modules": ["lm_head"]}, False),
+        ({**NARROW, "ignore": ["lm_head"]}, False),
+        ({**NARROW, "ignore": ["lm_head", "model.layers.0.self_attn*"]}, True),
+        (NARROW, True),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["Linear"]}}}, False),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["re:.*experts.*"]}}}, True),
+        ({"quant_method": "fp8"}, False),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}, True),
+    ],
+    ids=str,
+)
+def test_attention_is_as_wide_as_the_checkpoint_says(said: dict[str, Any], wide: bool, tmp_path: Path) -> None:
+    """Llama-3.3-70B in NVFP4 has 39.7 GiB, and not the 55.9 of attention in BF16."""
+    found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config, "quantization_config": said}, tmp_path)
+    bits = 8 if said["quant_method"] == "fp8" else 4.5
+    all_narrow = (68.45e9 * bits + 2 * 128256 * 8192 * 16) / 8 / 2**30
+    more = ATTENTION * (16 - bits) / 8 / 2**30 if wide else 0.0
+    assert found.weights_gib == pytest.approx(all_narrow + more, rel=0.005)
+    assert found.weights_gib == pytest.approx(39.7, rel=NEAR) or wide or bits == 8
+
+
+def test_a_separate_file_of_the_format_says_what_was_left_out(tmp_path: Path) -> None:
+    (tmp_path / "hf_quant_config.json").write_text(
+        json.dumps({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}), encoding="utf-8"
+    )
+    found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config}, tmp_path)
+    assert found.format == "nvfp4" and found.weights_gib == pytest.approx(39.7, rel=NEAR)
+
+
+@pytest.mark.parametrize(("whole", "inner", "tied"), [(True, None, True), (None, True, True), (False, True, False)])
+def test_the_whole_says_whether_the_output_layer_is_the_embedding(
+    whole: bool | None, inner: bool | None, tied: bool, tmp_path: Path
+) -> None:
+    text = {**PLAIN, "tie_word_embeddings": inner}
+    one = facts({"architectures": ["X"], "text_config": text, "tie_word_embeddings": whole}, tmp_path).parameters
+    assert facts({**PLAIN, "tie_word_embeddings": False}, tmp_path).parameters - one == (64000 if tied else 0)
+
+
+def test_encoders_at_any_level_are_counted(tmp_path: Path) -> None:
+    sound = {"encoder_layers": 2, "d_model": 8, "encoder_ffn_dim": 16}
+    inner = {
+        "text_config": PLAIN,
+        "audio_config": sound,
+        "vision_config": {"embed_dim": 8, "hidden_size": 99, "depth": 2},
+    }
+    found = facts({"architectures": ["X"], "thinker_config": inner}, tmp_path)
+    assert found.audio and found.vision
+    assert found.parameters - facts(PLAIN, tmp_path).parameters == 2 * (4 * 64 + 2 * 8 * 16) + 2 * (4 * 64 + 2 * 8 * 32)
