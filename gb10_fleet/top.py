@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import select
 import signal
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,24 +111,28 @@ def _more(one: Row) -> Iterator[tuple[str, str]]:
 
 
 class Fleet:
-    """The last answer of each host, in the order of their names."""
+    """What the hosts have said last, in the order of their names.
 
-    def __init__(self) -> None:
-        self._rules = limits.rules()
-        self._looks: dict[str, list[Look]] = {}
+    A host's own clock decides nothing here: it may stand still, and each look would be kept for ever.
+    """
+
+    def __init__(self, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rules, self._clock = limits.rules(), clock
+        self._most = math.ceil(2 * KEPT_S / every_s)  # glance passes on no more of a host
+        self._looks: dict[str, deque[tuple[float, Look]]] = {}
         self.rows: dict[str, Row] = {}
 
     def take(self, line: dict[str, Any]) -> Row:
         """One line of the pipe."""
         host, silent = line["host"], line.get("silent")
-        looks = self._looks.setdefault(host, [])
+        looks = self._looks.setdefault(host, deque(maxlen=self._most))
         if silent:
             looks.clear()
         else:
-            looks.append(line["look"])
-            now_s = looks[-1]["reading"]["at_s"]
-            looks[:] = [look for look in looks if 0 <= now_s - look["reading"]["at_s"] <= KEPT_S]
-        self.rows[host] = row(host, looks, silent, self._rules)
+            looks.append((self._clock(), line["look"]))
+            while looks[-1][0] - looks[0][0] > KEPT_S:
+                looks.popleft()
+        self.rows[host] = row(host, [look for _heard_s, look in looks], silent, self._rules)
         return self.rows[host]
 
     def draw(self, console: Console) -> Group:
@@ -158,7 +164,7 @@ def _fitting(texts: Sequence[Text], console: Console, height: int) -> Iterator[T
 
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
     """Show what the hosts say until Ctrl-C, or until Ansible ends by itself: then its outcome."""
-    fleet, console = Fleet(), Console()
+    fleet, console = Fleet(every_s), Console()
     stop = threading.Event()
     heard = [signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)]
     try:

@@ -29,6 +29,7 @@ TESTS = (
     "tests/unit/programs/test_metrics.py",
     "tests/unit/programs/test_recorder.py",
     "tests/unit/hosts/test_bounds.py",
+    "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/images/test_hostile_images.py",

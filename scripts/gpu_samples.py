@@ -21,13 +21,12 @@ PROGRAM = ROOT / "plugins/module_utils/programs/gpu_load.py"
 def samples(count: int, every_s: float) -> list[dict[str, Any]]:
     """Each with the line as it came, and as values with the reasons of those that are missing."""
     from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
-    from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu_identity import GPU_DEADLINE_S
     from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
     taken = []
     for left in range(count, 0, -1):
         began = time.monotonic()
-        done = run_command(gpu.argv(gpu.FIELDS), None, GPU_DEADLINE_S)
+        done = run_command(gpu.argv(gpu.FIELDS), None, gpu.GPU_DEADLINE_S)
         values, reasons = gpu.parse(done)
         taken.append({"rc": done.rc, "stdout": done.stdout, "gpu": values, "unknown": reasons})
         if left > 1:

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as shapes
 from grafana_foundation_sdk.models import dashboard as models
 
-from scripts.monitoring_files import FILES
+from scripts.pages.monitoring import FILES
 
 FILE = FILES / "gb10-dashboard.json"
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")

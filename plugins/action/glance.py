@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class ActionModule(OwnAction):
         routes, message = scan.Routes(self), carried.Message(options["every_s"])
         targets = []
         with Path(options["pipe"]).open("wb", buffering=0) as pipe:
-            listener = _Listener(pipe.fileno())
+            listener = _Listener(pipe.fileno(), options["every_s"] / 2)
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
@@ -75,10 +76,11 @@ class ActionModule(OwnAction):
 
 
 class _Listener:
-    """Who reads the pipe."""
+    """Who reads the pipe. Of each host it gets a look each `least_s` at most, by the controller's clock."""
 
-    def __init__(self, pipe: int) -> None:
-        self._pipe, self._open = pipe, True
+    def __init__(self, pipe: int, least_s: float) -> None:
+        self._pipe, self._open, self._least_s = pipe, True, least_s
+        self._told_s: dict[str, float] = {}
         self._poll = select.poll()
         self._poll.register(pipe, 0)  # an error alone: the reader has closed it
 
@@ -96,7 +98,12 @@ class _Listener:
         return self._open
 
     def line(self, host: str, line: str) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(host, -self._least_s) < self._least_s:
+            return self._open
         look = looks.of_line(line)
+        if look:
+            self._told_s[host] = now_s
         return self.tell({"host": host, **look}) if look else self._open
 
     def gone(self, host: str, why: str) -> bool:

@@ -262,7 +262,7 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10XidError": _log("NVRM: Xid (PCI:000f:01:00): 119, pid=1, Timeout after 6s of waiting for RPC response"),
     "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
     "Gb10LogError": _log("Kernel panic - not syncing: Fatal exception in interrupt"),
-    "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCore) total-vm:1kB"),
+    "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
     "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
     "Gb10ServiceSilent": _attribute(serves_nothing=True),
     "Gb10CacheFull": _queue,

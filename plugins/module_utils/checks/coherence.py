@@ -15,12 +15,18 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages 
 
 Verdict = dict[str, str]  # id, severity (error, warn), fact, way_out
 
-IDS = (
-    "coherent", "userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module",
-    "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "module_rejected",
-    "hold_lost", "invalid_pin", "mixed_userland",
-    "candidate_not_580", "candidates_unknown", "pending_reboot", "no_driver", "fallback_kernel_without_module",
-)  # fmt: skip
+IDS = {  # with their severity
+    "coherent": "info",
+    **dict.fromkeys(
+        ("userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module",
+         "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "module_rejected", "mixed_userland",
+         "candidate_not_580", "no_driver"),
+        "error",
+    ),
+    **dict.fromkeys(
+        ("hold_lost", "invalid_pin", "candidates_unknown", "pending_reboot", "fallback_kernel_without_module"), "warn"
+    ),
+}  # fmt: skip
 # A host may stay like this: a move of the driver leaves the former kernel, GRUB's fallback, without its modules.
 HARMLESS = ("coherent", "fallback_kernel_without_module")
 

@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import lines
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
@@ -172,13 +174,13 @@ def _proven(given: Mapping[str, Any], what: str) -> IO[bytes]:
 
 def builder(run: Command = command) -> Builder:
     """What this host has for a build."""
-    memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE))
+    memory = lines(System())
     done = run(["docker", "buildx", "version"])
     version = _BUILDX.search(done.stdout) if done.returncode == 0 else None
     stores = [os.statvfs(existing(Path(each))) for each in _STORES if Path(each).exists() or each == _STORES[0]]
     return Builder(
-        memory_bytes=int(memory["MemTotal"]) * 1024,
-        available_bytes=int(memory["MemAvailable"]) * 1024,
+        memory_bytes=memory["MemTotal"],
+        available_bytes=memory["MemAvailable"],
         cores=os.cpu_count() or 1,
         free_bytes=min(each.f_bavail * each.f_frsize for each in stores),
         buildx=version.group(1) if version else None,

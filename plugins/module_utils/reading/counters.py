@@ -10,22 +10,24 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name, status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
 
 Counters = dict[str, "float | None"]
 
 SETTINGS = "etc/gb10-fleet"
-SHORT = "vllm"  # the service of the variables vllm_*
+NO_API = "this rank of the cluster has no API; the head has"
 LARGEST = 2**22  # bytes of an answer; a sound one has some 100,000
 # As text, so that each is compiled when it is first used: a look at a host without services needs the first alone.
 _FILE = r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z"
 _PORT = r"[1-9][0-9]{0,4}\Z"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
-# Ours, and vLLM's after `vllm:`. Those behind the first two may be missing in an older or newer vLLM.
+# Our names, and vLLM's after `vllm:`: of several the first that it has. Those behind the first two may be missing in an
+# older or newer vLLM.
 METRICS = {
     "running": ("num_requests_running",),
     "generated_tokens": ("generation_tokens_total", "generation_tokens"),
@@ -35,6 +37,15 @@ METRICS = {
     "ttft_count": ("time_to_first_token_seconds_count",),
     "step_s_sum": ("inter_token_latency_seconds_sum", "time_per_output_token_seconds_sum"),
     "step_count": ("inter_token_latency_seconds_count", "time_per_output_token_seconds_count"),
+}
+# What a load test asks beside them; a server without a cache or a draft model has none.
+OF_A_LOAD = {
+    "running": METRICS["running"],
+    "cache_queries": ("prefix_cache_queries_total", "prefix_cache_queries"),
+    "cache_hits": ("prefix_cache_hits_total", "prefix_cache_hits"),
+    "drafts": ("spec_decode_num_drafts_total", "spec_decode_num_drafts"),
+    "draft_tokens": ("spec_decode_num_draft_tokens_total", "spec_decode_num_draft_tokens"),
+    "accepted_tokens": ("spec_decode_num_accepted_tokens_total", "spec_decode_num_accepted_tokens"),
 }
 _LINE = r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$"
 
@@ -58,22 +69,23 @@ def services(root: str | Path = "/") -> list[Service]:
     for name in names:
         match = re.match(_FILE, name)
         if match:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                found.append(_service(match[1], _settings(f"{folder}/{name}")))
+            with contextlib.suppress(OSError, ValueError):
+                path = f"{folder}/{name}"
+                with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
+                    found.append(service_of(match[1] or SHORT, file.read(), path))
     return found
 
 
-def _settings(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
-        return json.load(file)
-
-
-def _service(name: str | None, settings: Any) -> Service:
-    long = f"gb10-vllm-{name}" if name else "gb10-vllm"
-    address, port = place(settings["argv"])
-    join = settings.get("join")
-    ranks = len(join["members"]) if join else 1
-    return Service(name or SHORT, f"{long}.service", f"/run/{long}/status.json", address, port, ranks)
+def service_of(name: str, text: str, path: str) -> Service:
+    """Return the service that these settings are of; Unknown where they are not what the role writes."""
+    try:
+        settings = json.loads(text)
+        address, port = place(settings["argv"])
+        join = settings.get("join")
+        ranks = len(join["members"]) if join else 1
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unknown(f"{path} is not what the role writes") from None
+    return Service(name, f"{long_name(name)}.service", status_of(name), address, port, ranks)
 
 
 def place(argv: Iterable[object]) -> tuple[str, int | None]:
@@ -88,7 +100,7 @@ def place(argv: Iterable[object]) -> tuple[str, int | None]:
 def ask(service: Service, seconds: float) -> Counters:
     """The counters of a server; OSError or ValueError, where it does not say them, or where it is not the unit's."""
     if service.port is None:
-        raise ValueError("this rank of the cluster has no API; the head has")
+        raise ValueError(NO_API)
     owner = asking.said_by_unit(service.status)
     status, body = asking.ask(service.address, service.port, "/metrics", owner, seconds=seconds, most=LARGEST)
     if status != 200:
@@ -102,15 +114,26 @@ def port_of(text: str) -> int | None:
 
 
 def parse(text: str) -> Counters:
-    """Sums over all engines of the server; None for what it does not count."""
+    """Return sums over all engines of the server, None for what it does not count; ValueError for another server."""
+    found = count(text, METRICS)
+    if found["running"] is None or found["generated_tokens"] is None:
+        raise Unknown(f"/metrics is not vLLM's: {quoted(text[:200]) or 'it is empty'}")
+    return found
+
+
+def count(text: str, names: Mapping[str, Sequence[str]]) -> Counters:
+    """Return the same for these names, of any text."""
     sums: dict[str, float] = {}
     for name, value in re.findall(_LINE, text[:LARGEST], re.MULTILINE):
         with contextlib.suppress(ValueError):
             sums[name] = sums.get(name, 0.0) + float(value)
     found: Counters = {}
-    for ours, names in METRICS.items():
-        value_of = next((sums[name] for name in names if name in sums), None)
+    for ours, theirs in names.items():
+        value_of = next((sums[name] for name in theirs if name in sums), None)
         found[ours] = value_of if value_of is not None and math.isfinite(value_of) and value_of >= 0 else None
-    if found["running"] is None or found["generated_tokens"] is None:
-        raise ValueError("/metrics is not vLLM's")
     return found
+
+
+def reason(error: Exception) -> str:
+    """Say in short why a server gave no counters."""
+    return quoted(getattr(error, "strerror", None) or str(error) or "no answer")

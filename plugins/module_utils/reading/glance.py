@@ -18,17 +18,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, running, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted
 
 LINE = "GB10-GLANCE:"  # a look behind it, as JSON
 DEADLINE_S = 2.0  # of a server that is asked for its counters
 AGAIN_S = 1.0  # after which a single look at a server that works is followed by another: what it does in a second
-PRESSURES = ("cpu", "memory", "io")
-_STATUS = ("phase", "since", "failure")
-READY = "ready"
 Ask = Callable[[metrics.Service, float], metrics.Counters]
 
 
@@ -36,14 +34,13 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
     """`reading` as gb10.fleet.health_facts gives it, with one sample; `services` each with its counters."""
     notes = Notes()
     now_s = round(host.time_of_day(), 2)
-    command_line = host.read("/proc/cmdline")
     reading = {
         "schema_version": 1,
         "at_s": now_s,
-        "uptime_s": notes.read("uptime_s", lambda: uptime(host)),
+        "uptime_s": notes.read("uptime_s", lambda: running.read_uptime(host)),
         "boot": None,
-        "kernel": quoted(host.read("/proc/sys/kernel/osrelease") or "") or None,
-        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
+        "kernel": quoted(running.read_kernel(host) or "") or None,
+        "kho_off": running.read_kho_off(host),
         "firmware": None,
         "clock": {"epoch_s": now_s, "source": None, "synchronized": None},
         "samples": [_sample(host, notes, now_s)],
@@ -61,9 +58,9 @@ def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
         "steady_s": _steady(host),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": None,
-        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
+        "memory": notes.part("memory", lambda: memory.read_memory(host)),
         "blocks": None,
-        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "pressure": memory.read_pressures(host, notes),
         "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }
 
@@ -72,26 +69,19 @@ def _steady(host: HostReader) -> float:
     return round(host.system.clock.now(), 2)
 
 
-def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
-    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))
-
-
 def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, Any]:
     """Its unit's own words, and what its server counts; `problem` says why there are no counters."""
     try:
-        status = json.loads(host.read(service.status) or "{}")
-        phase, since, failure = (status.get(name) for name in _STATUS)
-        verdict = failure.get("verdict") if failure else None
-    except (ValueError, AttributeError, RecursionError):
-        phase = since = verdict = None
+        status, _reasons = parse_status(host.read(service.status) or "", service.status)
+    except Unknown:
+        status = {}
+    words = {name: status.get(name) for name in ("phase", "since", "verdict")}
     counters, problem = None, None
-    if service.port is not None and phase == READY:  # before and afterwards any user may have the port
+    if service.port is not None and words["phase"] == READY:  # before and afterwards any user may have the port
         try:
             counters = ask(service, DEADLINE_S)
         except (OSError, ValueError) as error:
-            problem = quoted(getattr(error, "strerror", None) or str(error) or "no answer")
-    told = {"phase": phase, "since": since, "verdict": verdict}
-    words = {name: quoted(str(value)) if value else None for name, value in told.items()}
+            problem = metrics.reason(error)
     return {"name": service.name, "at_s": round(host.time_of_day(), 2), "steady_s": _steady(host), **words,
             "counters": counters, "problem": problem}  # fmt: skip
 

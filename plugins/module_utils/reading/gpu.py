@@ -1,16 +1,19 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the GPU does: nvidia-smi's answer as values, a state, and a reason for each value that is missing."""
+"""The GPU, by nvidia-smi: the only file that asks it for values, and reads what it answers.
+
+Each caller says which fields it needs, and how long it waits: `read_gpu` for health, `read_identity` for the facts, and
+`argv`, `row` and `values` for programs with a runner of their own.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu_identity import GPU_DEADLINE_S
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     Part,
@@ -22,6 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
 )
 
+GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 LARGEST_REFUSAL = 1000  # characters of an answer that is no row
 TEXTS = {"name": "name", "driver": "driver_version", "pstate": "pstate"}
 # With what is possible at all: outside of it a number is garbage.
@@ -49,9 +53,10 @@ REASONS = {
 # the software's power cap).
 THROTTLING = {bit: REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80)}
 FIELDS = (*TEXTS.values(), *(field for field, _least, _most in NUMBERS.values()), REASON_BITS)
-_NAMES = {field: name for name, (field, _least, _most) in NUMBERS.items()}
-_UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
-_NA = re.compile(r"\[?(N/A|Not Supported|Unknown Error|Not Available)", re.IGNORECASE)
+_IDENTITY = ("name", "driver_version", "temperature.gpu", "power.draw")
+# As text, so that each is compiled when it is first used: a probe needs the second alone.
+_UNKNOWN_FIELD = r'Field "([\w.]+)" is not a valid field to query'
+_NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
 _NO_SUCH_COMMAND, _TIME_IS_UP = 127, 124
 # How nvidia-smi says that there is nothing to read, by exit status or words.
 _STATES = (
@@ -62,6 +67,7 @@ _STATES = (
 
 
 def argv(fields: Sequence[str]) -> list[str]:
+    """Return the question for these fields of nvidia-smi."""
     return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
 
 
@@ -70,7 +76,7 @@ def read_gpu(host: HostReader) -> Part:
     fields = list(FIELDS)
     while True:
         done = host.system.run(argv(fields), timeout=GPU_DEADLINE_S)
-        refused = _UNKNOWN_FIELD.search(done.stdout[:LARGEST_REFUSAL])
+        refused = re.search(_UNKNOWN_FIELD, done.stdout[:LARGEST_REFUSAL])
         if not refused or refused[1] not in fields or len(fields) == 1:
             return parse(done, fields)
         fields.remove(refused[1])
@@ -79,25 +85,44 @@ def read_gpu(host: HostReader) -> Part:
 def parse(done: Completed, fields: Sequence[str] = FIELDS) -> Part:
     """`state` is ok, or why there are no values: silent, absent, mismatch, no_driver, no_program, unreadable."""
     state, reason = _state(done)
-    rows: list[list[str]] = []
+    cells: dict[str, str] = {}
     if state == "ok":
         try:
-            lines = checked(done.stdout, "nvidia-smi").splitlines()
+            cells = row(checked(done.stdout, "nvidia-smi"), fields)
         except Unknown as error:
-            state, reason, lines = "unreadable", str(error), []
-        rows = [line.split(",") for line in lines if line.count(",") == len(fields) - 1]
-    values, reasons = _values(dict(zip(fields, rows[0]))) if rows else _values({})
-    if state == "ok" and not (rows and _speaks(values, rows[0])):
+            state, reason = "unreadable", str(error)
+    found, reasons = values(cells)
+    if state == "ok" and not (cells and _speaks(found, cells)):
         state, reason = "unreadable", f"nvidia-smi gave no row of a GPU: {quoted(done.stdout[:LARGEST_REFUSAL])}"
     if state != "ok":
         return {"state": state, **dict.fromkeys((*TEXTS, *NUMBERS, "reasons"))}, {"state": reason}
-    return {"state": state, **values}, reasons
+    return {"state": state, **found}, reasons
 
 
-def _speaks(values: Values, row: Sequence[str]) -> bool:
+def read_identity(host: HostReader) -> Facts:
+    """Return the GPU as the facts have it. Memory is [N/A] on a GB10: use memory_bytes."""
+    done = host.system.run(argv(_IDENTITY), timeout=GPU_DEADLINE_S)
+    cells = row(done.stdout, _IDENTITY) if done.rc == 0 else {}
+    error = done.words if done.rc else "nvidia-smi listed no GPU"
+    found, _reasons = values(cells)
+    names = ("name", "driver", "temperature_c", "power_w")
+    return {
+        "present": bool(cells),
+        **{name: found[name] for name in names},
+        "query_error": None if cells else error[:300],
+    }
+
+
+def row(text: str, fields: Sequence[str]) -> dict[str, str]:
+    """Return the cells of the first GPU by their fields; nothing where no line has as many."""
+    lines = (line.split(",") for line in text.splitlines() if line.count(",") == len(fields) - 1)
+    return dict(zip(fields, next(lines, [])))
+
+
+def _speaks(found: Values, cells: Mapping[str, str]) -> bool:
     """All N/A is a GPU that says nothing of itself; a row without any sense is of no GPU."""
-    told = any(value is not None for name, value in values.items() if name not in TEXTS)
-    return told or all(_NA.search(cell) for cell in row[len(TEXTS) :])
+    told = any(value is not None for name, value in found.items() if name not in TEXTS)
+    return told or all(_absent(cell) for field, cell in cells.items() if field not in TEXTS.values())
 
 
 def _state(done: Completed) -> tuple[str, str]:
@@ -112,29 +137,31 @@ def _state(done: Completed) -> tuple[str, str]:
     return ("unreadable", f"nvidia-smi ended with {done.rc}: {said}") if done.rc else ("ok", "")
 
 
-def _values(cells: dict[str, str]) -> Part:
-    values: Values = {name: _text(cells.get(field)) for name, field in TEXTS.items()}
-    reasons: Reasons = {name: "nvidia-smi does not say" for name, value in values.items() if value is None}
+def values(cells: Mapping[str, str]) -> Part:
+    """Return the values of a row by our names, None for each that was not asked or not said."""
+    found: Values = {name: _text(cells.get(field)) for name, field in TEXTS.items()}
+    reasons: Reasons = {name: "nvidia-smi does not say" for name, value in found.items() if value is None}
     for name, (field, least, most) in NUMBERS.items():
-        values[name] = None
+        found[name] = None
         try:
-            values[name] = _number(cells.get(field), least, most)
+            found[name] = _number(cells.get(field), least, most)
         except Unknown as reason:
             reasons[name] = str(reason)
-    values["reasons"] = _reasons(cells.get(REASON_BITS, ""))
-    if values["reasons"] is None:
+    bits = reason_bits(cells)
+    found["reasons"] = None if bits is None else _names(bits)
+    if bits is None:
         reasons["reasons"] = f"nvidia-smi says {quoted(cells.get(REASON_BITS, '')) or 'nothing'}"
-    return values, reasons
+    return found, reasons
 
 
 def _text(cell: str | None) -> str | None:
-    return None if cell is None or not cell.strip() or _NA.search(cell) else quoted(cell)
+    return None if cell is None or not cell.strip() or _absent(cell) else quoted(cell)
 
 
 def _number(cell: str | None, least: float, most: float) -> float:
     if cell is None:
         raise Unknown("this nvidia-smi does not know the field")
-    if _NA.search(cell):
+    if _absent(cell):
         raise Unknown(f"nvidia-smi says {quoted(cell)}")
     found = number(cell)
     if not least <= found <= most:
@@ -142,12 +169,17 @@ def _number(cell: str | None, least: float, most: float) -> float:
     return found
 
 
-def _reasons(cell: str) -> list[str] | None:
-    """The names of the bits; None where nvidia-smi gives no bits."""
-    found = re.match(r"\s*0x([0-9a-fA-F]{1,16})\s*\Z", cell)
-    if not found:
-        return None
-    bits = int(found[1], 16)
+def _absent(cell: str) -> bool:
+    return re.search(_NA, cell, re.IGNORECASE) is not None
+
+
+def reason_bits(cells: Mapping[str, str]) -> int | None:
+    """Return the bits of the reasons for the clock; None where nvidia-smi gives none."""
+    found = re.match(r"\s*0x([0-9a-fA-F]{1,16})\s*\Z", cells.get(REASON_BITS, ""))
+    return int(found[1], 16) if found else None
+
+
+def _names(bits: int) -> list[str]:
     unnamed = bits & ~sum(REASONS)
     return [name for bit, name in REASONS.items() if bits & bit] + ([f"0x{unnamed:x}"] if unnamed else [])
 

@@ -8,7 +8,6 @@ Nothing here raises: what cannot be read is None, and `unknown` has the reason u
 
 from __future__ import annotations
 
-import os
 import re
 from functools import partial
 from typing import Any, Callable, Optional, Protocol
@@ -20,22 +19,21 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     gpu,
     kernel_log,
     memory,
+    running,
     sensors,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_clock
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
 
 SCHEMA_VERSION = 1
 LOCK_UNIT = "/etc/systemd/system/gb10-clock-lock.service"
 _LOCK = re.compile(r"^ExecStart=\S+/gb10-clock-lock \d{1,5} (\d{1,5})$", re.MULTILINE)
-PRESSURES = ("cpu", "memory", "io")
-Asks = dict[str, Optional[Ask]]
-Make = Callable[[HostReader, str], Ask]
+Asks = dict[str, Optional[service.Ask]]
+Make = Callable[[HostReader, str], service.Ask]
 Seen = Callable[[dict[str, Any]], None]
 
 
@@ -58,9 +56,8 @@ def collect(
     """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
     now_s = host.time_of_day()
-    uptime_s = notes.read("uptime_s", lambda: uptime(host))
-    boot_id = host.read("/proc/sys/kernel/random/boot_id")
-    command_line = host.read("/proc/cmdline")
+    uptime_s = notes.read("uptime_s", lambda: running.read_uptime(host))
+    boot_id = running.read_boot_id(host)
     booted_s = None if uptime_s is None else now_s - uptime_s
     several = _several(host)
     asks = _askers(host, notes, several, server)
@@ -70,19 +67,18 @@ def collect(
         "at_s": round(now_s, 2),
         "uptime_s": uptime_s,
         "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
-        "kernel": _word(host, "/proc/sys/kernel/osrelease"),
-        # Of the command line this alone: the rest may hold what is nobody's business.
-        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
-        "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
+        "kernel": quoted(running.read_kernel(host) or "") or None,
+        "kho_off": running.read_kho_off(host),
+        "firmware": quoted(host.read("/sys/class/dmi/id/bios_version") or "") or None,
         "clock_lock_mhz": _clock_lock(host),
-        "clock": read_clock(host),
+        "clock": running.read_clock(host),
         "samples": taken,
         **({"load": loaded.as_dict()} if loaded else {}),
         "processes": notes.read("processes", lambda: gpu.read_processes(host)),
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
         "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
-        "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
+        "oom_kills": notes.read("oom_kills", lambda: memory.read_oom_kills(host)),
         "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
@@ -99,10 +95,6 @@ def _clock_lock(host: HostReader) -> float | None:
     return float(found[1]) if found else None
 
 
-def _word(host: HostReader, path: str) -> str | None:
-    return quoted(host.read(path) or "") or None
-
-
 def _several(host: HostReader) -> list[str]:
     """The services of the host by name; nothing where that of vllm_model is the only one."""
     names = units.installed(host)
@@ -111,7 +103,7 @@ def _several(host: HostReader) -> list[str]:
 
 def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, Any] | None:
     path = units.status_of(name)
-    return notes.part(where, lambda: service.parse_status(text_of(host, path), path))
+    return notes.part(where, lambda: parse_status(text_of(host, path), path))
 
 
 def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
@@ -160,14 +152,8 @@ def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": counted.get("serving"),
         **({"servings": servings} if servings else {}),
-        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
-        "blocks": notes.read(
-            "blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE"))
-        ),
-        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "memory": notes.part("memory", lambda: memory.read_memory(host)),
+        "blocks": notes.read("blocks", lambda: memory.read_blocks(host)),
+        "pressure": memory.read_pressures(host, notes),
         "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }
-
-
-def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
-    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))

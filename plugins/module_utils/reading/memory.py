@@ -1,15 +1,33 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory as the kernel accounts for it: /proc/meminfo, free blocks by size, and pressure."""
+"""Memory as the kernel accounts for it: /proc/meminfo, free blocks by size, and pressure.
+
+How free memory is cut counts: a model wants large blocks, and each server that ran leaves smaller ones.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from functools import partial
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory_blocks
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Part, Unknown, checked, quoted
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
+    Notes,
+    Part,
+    Unknown,
+    checked,
+    quoted,
+    text_of,
+)
+
+MEMINFO = "/proc/meminfo"
+BUDDYINFO = "/proc/buddyinfo"
+PRESSURES = ("cpu", "memory", "io")
+LARGE = 32 * 2**20  # bytes: what the field counts blocks in (sparkring pull requests 173 and 202)
 
 # What a detector needs, by the kernel's names.
 LINES = {
@@ -33,40 +51,84 @@ ACCOUNTS = (
     *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
     *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
 )
-_LINE = re.compile(r"^(\w+): +(\d{1,15}) kB$", re.MULTILINE)
+# As text, so that each is compiled when it is first used: a probe needs the first two alone.
+_LINE = r"^(\w+): +([0-9]{1,15}) kB$"
+_ZONE = r"^Node +\d+, +zone +\w+ +(\d[\d ]*)$"
 _PERCENT = r"(\d{1,3}\.\d{2})"
-_PRESSURE = re.compile(rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$", re.MULTILINE)
+_PRESSURE = rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$"
+
+
+def lines(system: System) -> dict[str, int]:
+    """Return the bytes of each line of /proc/meminfo, by the kernel's names; nothing where it cannot be read."""
+    return _bytes(system.text(MEMINFO) or "")
+
+
+def _bytes(text: str) -> dict[str, int]:
+    return {name: int(count) * 1024 for name, count in re.findall(_LINE, text, re.MULTILINE)}
+
+
+def read_memory(host: HostReader) -> Part:
+    """Return what a detector needs of it, by our names."""
+    return parse_meminfo(text_of(host, MEMINFO))
 
 
 def parse_meminfo(text: str) -> Part:
-    found = {name: int(count) * 1024 for name, count in _LINE.findall(checked(text, "/proc/meminfo"))}
+    found = _bytes(checked(text, MEMINFO))
     if "MemTotal" not in found:
-        raise Unknown(f"/proc/meminfo has no MemTotal: {quoted(text[:200])}")
+        raise Unknown(f"{MEMINFO} has no MemTotal: {quoted(text[:200])}")
     values = {name: found.get(line) for name, line in LINES.items()}
     return values, {name: f"this kernel has no {LINES[name]}" for name, value in values.items() if value is None}
+
+
+def read_pressures(host: HostReader, notes: Notes) -> dict[str, Any]:
+    """Return the pressure on all of them."""
+    return {kind: notes.read(f"pressure.{kind}", partial(read_pressure, host, kind)) for kind in PRESSURES}
+
+
+def read_pressure(host: HostReader, kind: str) -> dict[str, Any]:
+    """Return the pressure on cpu, memory or io."""
+    return parse_pressure(text_of(host, f"/proc/pressure/{kind}"))
 
 
 def parse_pressure(text: str) -> dict[str, Any]:
     """Percent of the time in which some or all tasks waited, over 10, 60 and 300 s."""
     found = {}
-    for kind, ten, sixty, three_hundred in _PRESSURE.findall(checked(text, "/proc/pressure")):
+    for kind, ten, sixty, three_hundred in re.findall(_PRESSURE, checked(text, "/proc/pressure"), re.MULTILINE):
         found[kind] = {"avg10": float(ten), "avg60": float(sixty), "avg300": float(three_hundred)}
     if not found:
         raise Unknown(f"/proc/pressure has no averages: {quoted(text[:200])}")
     return found
 
 
+def read_oom_kills(host: HostReader) -> int:
+    """Return how often the kernel killed for memory since the boot."""
+    return parse_oom_kills(text_of(host, "/proc/vmstat"))
+
+
 def parse_oom_kills(text: str) -> int:
-    """How often the kernel killed for memory since the boot."""
     found = re.search(r"^oom_kill (\d{1,15})$", checked(text, "/proc/vmstat"), re.MULTILINE)
     if not found:
         raise Unknown("/proc/vmstat has no oom_kill")
     return int(found[1])
 
 
+def read_blocks(host: HostReader) -> dict[str, Any]:
+    """Return the free bytes, and those in large blocks."""
+    return parse_blocks(text_of(host, BUDDYINFO), os.sysconf("SC_PAGE_SIZE"))
+
+
 def parse_blocks(text: str, page_bytes: int) -> dict[str, Any]:
-    """Free bytes, and those in large blocks, as the facts have them."""
-    found = memory_blocks.blocks(checked(text, "/proc/buddyinfo"), page_bytes)
-    if found is None:
-        raise Unknown(f"/proc/buddyinfo has no zones: {quoted(text[:200])}")
-    return found
+    """Return free bytes, and how many lie in blocks of at least LARGE; null where the kernel keeps no such blocks.
+
+    A zone is a line; its columns count free blocks of one page, two, four and so on.
+    """
+    zones = re.findall(_ZONE, checked(text, BUDDYINFO), re.MULTILINE)
+    if not zones:
+        raise Unknown(f"{BUDDYINFO} has no zones: {quoted(text[:200])}")
+    counts = [[int(word) for word in zone.split()] for zone in zones]
+    blocks = [(page_bytes << order, count) for zone in counts for order, count in enumerate(zone)]
+    largest = page_bytes << (max(map(len, counts)) - 1)
+    return {
+        "free_bytes": sum(size * count for size, count in blocks),
+        "large_bytes": sum(size * count for size, count in blocks if size >= LARGE) if largest >= LARGE else None,
+    }

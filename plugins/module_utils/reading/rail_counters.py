@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rdma
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
 
-FOLDER = "/sys/class/infiniband"
-_MOST = 32  # devices; a Spark has four
+_MOST = 32  # ports; a Spark has four
 _LARGEST_COUNT = 2**62
 _TRAFFIC = re.compile(r"(port_(rcv|xmit)_(data|packets|wait)|(uni|multi)cast_\w+|rx_\w+_requests|lifespan)\Z")
 _PCIE = {
@@ -26,27 +26,24 @@ _PCIE = {
 def read_rails(host: HostReader) -> list[dict[str, Any]]:
     """One entry for each port. What sysfs does not tell is None: a port without a cable has no speed."""
     rails = []
-    for hca in host.names(FOLDER)[:_MOST]:
-        base = f"{FOLDER}/{hca}"
-        if "device" not in host.names(base):  # Soft-RoCE
-            continue
-        netdev = next(iter(host.names(f"{base}/device/net")), None)
-        for port in host.names(f"{base}/ports"):
-            state = host.read(f"{base}/ports/{port}/state")
-            rails.append(
-                {
-                    "hca": quoted(hca),
-                    "port": quoted(port),
-                    "netdev": quoted(netdev) if netdev else None,
-                    "state": quoted(state.rpartition(":")[2]) if state else None,
-                    "carrier": _carrier(host, netdev),
-                    "rate_gbps": leading_number(host.read(f"{base}/ports/{port}/rate")),
-                    "pcie": {name: leading_number(host.read(f"{base}/device/{file}")) for name, file in _PCIE.items()},
-                    "counters": _counters(host, f"{base}/ports/{port}"),
-                }
-            )
+    for port in [port for port in rdma.ports(host.system) if port.hardware][:_MOST]:
+        device = f"{port.device}/device"
+        netdev = next(iter(host.names(f"{device}/net")), None)
+        state = rdma.state(host.system, port)
+        rails.append(
+            {
+                "hca": quoted(port.hca),
+                "port": quoted(port.number),
+                "netdev": quoted(netdev) if netdev else None,
+                "state": quoted(state) if state else None,
+                "carrier": _carrier(host, netdev),
+                "rate_gbps": leading_number(host.read(f"{port.folder}/rate")),
+                "pcie": {name: leading_number(host.read(f"{device}/{file}")) for name, file in _PCIE.items()},
+                "counters": _counters(host, port.folder),
+            }
+        )
     if not rails:
-        raise Unknown(f"there is no RDMA device with hardware in {FOLDER}")
+        raise Unknown(f"there is no RDMA device with hardware in {rdma.FOLDER}")
     return rails
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import link_name
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rdma import Port, ports, state
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
 
 
@@ -17,41 +18,34 @@ def read_rails(host: HostReader, interfaces: Sequence[Facts]) -> list[Facts]:
     by_name = {interface["name"]: interface for interface in interfaces}
     rails: list[Facts] = []
     # Those with hardware first: a Soft-RoCE device on the same netdev (`rdma link add`) is no rail beside them.
-    for hca in sorted(host.names("/sys/class/infiniband"), key=lambda name: not _has_hardware(host, name)):
-        for hca_port in host.names(f"/sys/class/infiniband/{hca}/ports"):
-            interface = by_name.pop(_rail_netdev(host, hca, hca_port) or "", None)
-            if interface is None:
-                continue
-            state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
-            keys = ("carrier", "mtu", "driver", "pci", "phys_switch_id", "addresses")
-            shared = {key: interface[key] for key in keys}
-            rails.append(
-                {
-                    "netdev": interface["name"],
-                    "hca": hca,
-                    "hca_port": int(hca_port) if hca_port.isdigit() else None,
-                    "port": port_of(interface["name"], interface["phys_port_name"]),
-                    "twin_index": None,
-                    "master": link_name(host.path(f"/sys/class/net/{interface['name']}/master")),
-                    **shared,
-                    "state": state.rpartition(":")[2].strip() if state else None,
-                }
-            )
+    for port in sorted(ports(host.system), key=lambda port: not port.hardware):
+        interface = by_name.pop(_rail_netdev(host, port) or "", None)
+        if interface is None:
+            continue
+        keys = ("carrier", "mtu", "driver", "pci", "phys_switch_id", "addresses")
+        shared = {key: interface[key] for key in keys}
+        rails.append(
+            {
+                "netdev": interface["name"],
+                "hca": port.hca,
+                "hca_port": int(port.number) if port.number.isdigit() else None,
+                "port": port_of(interface["name"], interface["phys_port_name"]),
+                "twin_index": None,
+                "master": link_name(host.path(f"/sys/class/net/{interface['name']}/master")),
+                **shared,
+                "state": state(host.system, port),
+            }
+        )
     return number_twins(rails)
 
 
-def _has_hardware(host: HostReader, hca: str) -> bool:
-    return "device" in host.names(f"/sys/class/infiniband/{hca}")
-
-
-def _rail_netdev(host: HostReader, hca: str, hca_port: str) -> str | None:
+def _rail_netdev(host: HostReader, port: Port) -> str | None:
     """The netdev of an RDMA port: by its GID table, else (still empty) by its parent, else by its PCI function."""
-    base = f"/sys/class/infiniband/{hca}"
-    slots = f"{base}/ports/{hca_port}/gid_attrs/ndevs"
+    slots = f"{port.folder}/gid_attrs/ndevs"
     tabled = [netdev for netdev in (host.read(f"{slots}/{slot}") for slot in host.names(slots)) if netdev]
     # A VLAN's GIDs sit in its parent's table, under the VLAN's name: the rail is the one without a dot.
     physical = next((netdev for netdev in tabled if "." not in netdev), None)
-    return physical or host.read(f"{base}/parent") or next(iter(host.names(f"{base}/device/net")), None)
+    return physical or host.read(f"{port.device}/parent") or next(iter(host.names(f"{port.device}/device/net")), None)
 
 
 def port_of(netdev: str, phys_port_name: str | None) -> str | None:

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, parse_meminfo
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
@@ -47,9 +46,9 @@ def read(system: System) -> list[dict[str, Any]]:
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
-    said = _document(system, units.status_of(name))
+    said = document(system.text(units.status_of(name)))
     try:
-        settings = _settings(_document(system, units.settings_of(name)))
+        settings = _settings(document(system.text(units.settings_of(name))))
     except (TypeError, ValueError, KeyError, AttributeError):  # somebody wrote them, and not the role
         settings = _settings({})
     since = live.get("StateChangeTimestamp", "").lstrip("@")
@@ -114,20 +113,13 @@ def _asked(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _document(system: System, path: str) -> dict[str, Any]:
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(system.text(path) or "{}")
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
 def memory(system: System) -> Memory | None:
     """None where the kernel does not tell."""
     try:
-        found, _ = parse_meminfo(system.text("/proc/meminfo") or "")
+        found, _ = read_memory(HostReader(system=system))
     except Unknown:
         return None
     accounts = [found[name] for name in ACCOUNTS]
@@ -143,7 +135,7 @@ def judge(before: Memory | None, after: Memory | None, took_gib: float, others_g
     `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
     """
     if after is None:
-        return _verdict("memory_unknown", "/proc/meminfo does not say what is in use", "see `free -g` on the host")
+        return _verdict("memory_unknown", "the kernel does not say what memory is in use", "see `free -g` on the host")
     was = f", {before.available / GIB:.0f} before" if before else ""
     text = f"{after.available / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
     left = after.hidden / GIB - others_gib

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import COMMAND_DEADLINE_S
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
@@ -150,10 +151,7 @@ def read_model_phase(host: HostReader) -> str | None:
 
 def _phase_of(host: HostReader, unit: str) -> str | None:
     """In the words of the unit; they outlive it, and then they say nothing."""
-    try:
-        phase = json.loads(host.read(f"/run/{unit}/status.json") or "{}").get("phase")
-    except (ValueError, AttributeError, RecursionError):
-        return None
+    phase = document(host.read(f"/run/{unit}/status.json")).get("phase")
     return phase if isinstance(phase, str) and re.match(_PHASE, phase) else None
 
 

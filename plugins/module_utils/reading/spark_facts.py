@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu_identity import read_cdi, read_cdi_driver, read_gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
-    read_clock,
     read_disks,
-    read_kho_off,
     read_machine_digest,
-    read_memory_bytes,
     read_os,
     read_product,
     read_sysctls,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory_blocks import read_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import (
     ipv4_routes,
@@ -54,6 +51,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.ssh_ports impor
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import read_vendor_updates
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
 
 def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
@@ -70,16 +68,17 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     lasting = lasting_interfaces(
         seen, {*network.session_interfaces, *network.ways_out, *(rail["netdev"] for rail in rails)}
     )
+    bytes_of = memory.lines(host.system)
     return {
         "hostname": host.read("/proc/sys/kernel/hostname"),
-        "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
-        "kernel": host.read("/proc/sys/kernel/osrelease"),
-        "kho_off": read_kho_off(host),
+        "boot_id": running.read_boot_id(host),
+        "kernel": running.read_kernel(host),
+        "kho_off": running.read_kho_off(host),
         "architecture": host.machine,
-        "memory_bytes": read_memory_bytes(host),
-        "memory_available_bytes": read_memory_bytes(host, "MemAvailable"),
-        "memory_pinned_bytes": read_memory_bytes(host, "Hugetlb"),
-        "memory_blocks": read_blocks(host),
+        "memory_bytes": bytes_of.get("MemTotal"),
+        "memory_available_bytes": bytes_of.get("MemAvailable"),
+        "memory_pinned_bytes": bytes_of.get("Hugetlb"),
+        "memory_blocks": Notes().read("memory_blocks", lambda: memory.read_blocks(host)),
         "os": read_os(host),
         "product": read_product(host),
         "root": host.system.privileged,
@@ -93,7 +92,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "port_owners": read_owners(
             host.system, [item for item in seen if item["name"] in {rail["netdev"] for rail in rails}]
         ),
-        "gpu": read_gpu(host),
+        "gpu": read_identity(host),
         "driver": driver_of(host, packages, database.holds),
         "packages": packages,
         "installed_by_us": sorted(installed_by_us(host).intersection(names)),
@@ -107,7 +106,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "oom_daemons": read_oom_daemons(host),
         "vendor_updates": read_vendor_updates(host),
         "cdi_driver": read_cdi_driver(host),
-        "clock": read_clock(host),
+        "clock": running.read_clock(host),
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
         "join_keys": read_join_keys(host),

@@ -15,9 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rdma
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import read_kernel
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import (
     MAX_ENTRIES,
@@ -58,7 +60,7 @@ def read_release(host: HostReader) -> dict[str, Any]:
         "firmware": read_firmware(host),
         "fwupd": read_fwupd(host),
         "connectx": read_connectx(host),
-        "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "kernel": read_kernel(host),
         "driver": host.read("/sys/module/nvidia/version"),
         "command_line": (host.read("/proc/cmdline") or "").split(),
         "disks": read_disks(host, ()),
@@ -173,10 +175,9 @@ def _is_upgrade(release: Any) -> bool:
 
 def read_connectx(host: HostReader) -> list[dict[str, str]]:
     """The firmware of each RDMA device of a ConnectX, as sysfs tells without root; empty where none is on the bus."""
-    folder = "/sys/class/infiniband"
     found = []
-    for name in host.names(folder):
-        version = host.read(f"{folder}/{name}/fw_ver")
+    for name in host.names(rdma.FOLDER):
+        version = host.read(f"{rdma.FOLDER}/{name}/fw_ver")
         if version and name.startswith(("mlx5_", "roce", "ib")):
             found.append({"device": name, "version": version})
     return found

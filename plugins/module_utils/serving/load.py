@@ -16,14 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import OF_A_LOAD, count
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
 
-GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
-GPU_FIELDS = (
-    *("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu"),
-    *("clocks_event_reasons.active", "driver_version"),
-)
+_FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
+GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS, gpu.TEXTS["driver"])
 METRICS_DEADLINE_S = 30.0
 GRACE_S = 30.0  # of `docker exec`, after the time of what runs in the container
 LARGEST_COMPLAINT = 500
@@ -145,31 +144,27 @@ def _version(body: str) -> str | None:
         return None
 
 
-def metric(metrics: str, name: str) -> float | None:
-    """The sum of one of vLLM's counters or gauges over all its engines; None where the server does not tell."""
-    found = re.findall(rf"^vllm:{name}(?:_total)?(?:\{{.*\}})? ([0-9.e+]+)$", metrics, re.MULTILINE)
-    return sum(map(float, found)) if found else None
-
-
 def prefix_cache(before: str, after: str) -> dict[str, float] | None:
-    """Tokens that were looked up in the prefix cache between two answers of /metrics, and those found there."""
+    """Return the tokens looked up in the prefix cache between two answers of /metrics, and those found there."""
+    first, last = (count(text, OF_A_LOAD) for text in (before, after))
     grown: dict[str, float] = {}
     for name in ("queries", "hits"):
-        first, last = (metric(text, f"prefix_cache_{name}") for text in (before, after))
-        if first is None or last is None:
+        was, now = first[f"cache_{name}"], last[f"cache_{name}"]
+        if was is None or now is None:
             return None
-        grown[name] = last - first
+        grown[name] = now - was
     return grown
 
 
 def drafts(before: str, after: str) -> dict[str, float] | None:
-    """Steps, drafted and accepted tokens between two answers of /metrics; None where the server does not draft."""
+    """Return steps, drafted and accepted tokens between two answers of /metrics; None without drafts."""
+    first, last = (count(text, OF_A_LOAD) for text in (before, after))
     grown: dict[str, float] = {}
     for name in ("drafts", "draft_tokens", "accepted_tokens"):
-        first, last = (metric(text, f"spec_decode_num_{name}") for text in (before, after))
-        if last is None:
+        now = last[name]
+        if now is None:
             return None
-        grown[name] = last - (first or 0)
+        grown[name] = now - (first[name] or 0)
     return grown
 
 
@@ -178,24 +173,13 @@ def drafts(before: str, after: str) -> dict[str, float] | None:
 
 def read_gpu(run: Runner) -> Reading | None:
     """One reading, or None: nvidia-smi failed, hangs, or sees no GPU."""
-    query = ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
-    done = run(query, None, GPU_DEADLINE_S)
-    row = next((line.split(",") for line in done.stdout.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
-    if done.rc or row is None:
+    done = run(gpu.argv(GPU_FIELDS), None, gpu.GPU_DEADLINE_S)
+    cells = gpu.row(done.stdout, GPU_FIELDS)
+    if done.rc or not cells:
         return None
-    clock, power, temperature, utilization, bits, driver = row
-    try:
-        reasons: int | None = int(bits, 16)
-    except ValueError:
-        reasons = None
-    return Reading(_number(clock), _number(power), _number(temperature), _number(utilization), reasons, driver.strip())
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None  # [N/A], [Not Supported]
+    values, _reasons = gpu.values(cells)
+    figures = {name: values[name] for name in _FIGURES}
+    return Reading(**figures, event_reasons=gpu.reason_bits(cells), driver=values["driver"] or "")
 
 
 def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner, clock: Clock) -> dict[str, Any]:
@@ -218,7 +202,7 @@ def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner,
         "version": _version(ask("/version", None, METRICS_DEADLINE_S).body),
         "prefix_cache": prefix_cache(before, after),
         "drafts": drafts(before, after),
-        "others": int(metric(before, "num_requests_running") or 0),
+        "others": int(count(before, OF_A_LOAD)["running"] or 0),
     }
     return {"load": {**running.result(), **said}, "readings": readings}
 

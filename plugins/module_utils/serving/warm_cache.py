@@ -24,6 +24,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import warm
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.before_start import image_digest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_files import Files
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, bytes_of, command
@@ -37,6 +38,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.rsync import Peer
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
 PART = "warm"  # of an offer
 GIB = 1024**3
@@ -99,7 +101,7 @@ class WarmCache:
         before = self.read()
         if before["cache"] or not before["key"]:
             return {"changed": False, **before}
-        free = self._available_gib()
+        free = memory.lines(System(self.root)).get("MemAvailable", 0) / 2**30
         if free < request["memory_gib"]:
             why = f"{request['memory_gib']} GiB must be available to make one, and {free:.1f} are"
             return {"changed": False, **before, "why": why}
@@ -120,11 +122,6 @@ class WarmCache:
         """Remove what a start left, however deep: `rm` does not recurse. Why it stays, where it does."""
         done = self.run(["rm", "--recursive", "--force", "--", str(self.making)])
         return "" if done.returncode == 0 else last_words(done.stderr)
-
-    def _available_gib(self) -> float:
-        text = (self.root / "proc/meminfo").read_text(encoding="utf-8")
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-        return int(found.group(1)) / 1024**2 if found else 0.0
 
     def _started_cold(self, request: Mapping[str, Any]) -> float:
         """Seconds until it serves. It has answered rightly, and it is gone."""

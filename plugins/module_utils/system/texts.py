@@ -20,7 +20,7 @@ LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
 Values = dict[str, Any]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
-_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?\Z")
 # How a secret is called. What is counted in tokens has a number behind it: `time per output token: 12`.
 _NAMES = r"api[_-]?key|passw(?:or)?d|passphrase|secret|authorization|token(?!\W{1,4}[\d.]{1,12}(?:[\s,;)\]}%]|\Z))"
 # What opens a door somewhere. Every repetition that can be tried in vain is bounded, so that no text takes long.
@@ -98,10 +98,6 @@ def number(cell: str) -> float:
     if not _NUMBER.match(cell.strip()):
         raise Unknown(f"{quoted(cell) or 'nothing'} is no number")
     return float(cell)
-
-
-def uptime(host: HostReader) -> float:
-    return number(text_of(host, "/proc/uptime").split()[0])
 
 
 def quoted(text: str) -> str:

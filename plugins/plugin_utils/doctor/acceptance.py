@@ -15,16 +15,26 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 
 # Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
 GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
-IDS = (
-    "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
-    "no_carrier", "slow_link", "rail_is_management", "disk_full", "unknown_variable", "foreign_variables",
-    "bad_variable", "cluster_members", "unknown_model", "driver_branch",
-    *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
-    "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
-    "security_floor", "memory_fragmented", "upgrade_at_boot", "dashboard_update", "stopped_by_wish", "asleep",
-    "apt_sources_conflict", "kernel_parameter", "kho_on", "oom_daemon", "state_refused",
-    "fabric_plan",
-)  # fmt: skip
+# With the severities that a finding can have. docs/doctor.md shows them.
+IDS = {
+    **dict.fromkeys(
+        ("unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
+         "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members", "driver_branch",
+         "same_machine", "apt_sources_conflict", "state_refused"),
+        ("error",),
+    ),
+    **dict.fromkeys(
+        ("slow_link", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
+         "security_floor", "memory_fragmented", "upgrade_at_boot", "kernel_parameter", "kho_on", "oom_daemon"),
+        ("warn",),
+    ),
+    **dict.fromkeys(
+        ("foreign_variables", "dashboard_update", "stopped_by_wish", "asleep", "fabric_plan"), ("info",)
+    ),
+    **dict.fromkeys(("no_carrier", "gpu_absent"), ("error", "warn")),
+    "unknown_model": ("warn", "info"),
+    **{id_: (severity,) for id_, severity in judgement.IDS.items() if id_ not in GATE_ONLY},
+}  # fmt: skip
 REFUSED = "_refused"  # after the name of a role: what the role's document refuses
 # No written reason makes a host reachable, a value readable or a rail exist.
 NEVER_ACCEPTED = frozenset(

@@ -13,19 +13,59 @@ import ipaddress
 from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Clock, MemoryBlocks
 
 SHOWN = 60  # characters of a wrong value
 _MOST = 2**63  # of a number; the kernel has no larger ones
 
-Cidr = Annotated[str, ipaddress.ip_interface]
-Address = Annotated[str, ipaddress.ip_address]
-
 
 class WrongFact(ValueError):
-    """A fact that is missing or of another type than it must be; the text names it."""
+    """A value of a host that is missing or of another type than it must be; the text names it."""
+
+
+class Parsed(NamedTuple):
+    """A text that this function takes."""
+
+    parse: Callable[[str], object]
+    wanted: str
+
+    def holds(self, value: Any) -> bool:
+        try:
+            self.parse(value)
+        except ValueError:
+            return False
+        return True
+
+
+class Between(NamedTuple):
+    """A number within these limits."""
+
+    least: float
+    most: float
+
+    @property
+    def wanted(self) -> str:
+        return f"a number from {self.least:g} to {self.most:g}"
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.least <= value <= self.most)
+
+
+Cidr = Annotated[str, Parsed(ipaddress.ip_interface, "an address")]
+Address = Annotated[str, Parsed(ipaddress.ip_address, "an address")]
 
 
 class Os(TypedDict):
@@ -277,7 +317,8 @@ def _problem(value: object, kind: Any, where: str) -> str | None:
         return _missing(value, kind, where) or _of_those_there(value, kind, where)
     origin, inner = _parts(kind)
     if origin is Annotated:
-        return _problem(value, inner[0], where) or _of_content(value, inner[1], where)
+        wrong = _problem(value, inner[0], where)
+        return wrong or (None if inner[1].holds(value) else _wrong(value, inner[1].wanted, where))
     if origin in (Union, UnionType):
         choices = [choice for choice in inner if choice is not NoneType]
         return None if value is None else _problem(value, choices[0], where)
@@ -306,14 +347,6 @@ def _of_those_there(value: object, kind: Any, where: str) -> str | None:
 
 def _bare(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is NotRequired else hint
-
-
-def _of_content(value: object, parse: Callable[[Any], object], where: str) -> str | None:
-    try:
-        parse(value)
-    except ValueError:
-        return _wrong(value, "an address", where)
-    return None
 
 
 def _is(value: object, kind: type) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SHOWN_OF_ERRORS, Target
 
-LONGEST_LINE = 2**20  # bytes; a look at a host has some thousands
+LONGEST_LINE = 2**16  # bytes; a look at a host has some thousands
 PIECE = 2**16
 LISTEN_S = 1.0  # how soon it is noticed that nobody listens any more
 

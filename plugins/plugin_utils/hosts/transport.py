@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import instal
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, engine_answer, scan
 
 MARKER = opening.ANSWER
 # Root's own, in memory: it is gone after a boot.
@@ -254,7 +254,10 @@ class Message:
 
 
 def parse(stdout: str) -> dict[str, Any]:
-    """The answer in what a host wrote, whatever a login shell wrote around it; ValueError if there is none."""
+    """The answer in what a host wrote, whatever a login shell wrote around it; ValueError if there is none.
+
+    WrongFact, which is one, where a value of it is not what the engine says.
+    """
     line = next((line for line in reversed(stdout.splitlines()) if line.startswith(MARKER)), None)
     if line is None:
         raise ValueError("no answer came back")
@@ -262,7 +265,7 @@ def parse(stdout: str) -> dict[str, Any]:
         answer = json.loads(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
-        if answer.get("facts") is not None and (wrong := facts_schema.unsound(answer["facts"])):
+        if wrong := engine_answer.problem(answer):
             raise facts_schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}

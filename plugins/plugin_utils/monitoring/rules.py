@@ -23,6 +23,7 @@ def figures(**others: Any) -> dict[str, Any]:
     own = {name: entry["value"] for name, entry in catalog.load("monitoring")["figures"].items()}
     lists = {
         "slowed": SLOWED,
+        "losses": rules.losses,
         "xids_error": [number for number, xid in rules.xids.items() if xid["severity"] == "error"],
         "xids_info": [number for number, xid in rules.xids.items() if xid["severity"] == "info"],
         "events_error": _lines(rules, "error"),

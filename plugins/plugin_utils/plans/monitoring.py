@@ -208,5 +208,5 @@ def _refusals(settings: MonitoringSettings) -> Iterator[str]:
 
 
 def _file(name: str) -> str:
-    """Written by scripts/monitoring_files.py, and for a Prometheus of the user's own as well."""
+    """Written by scripts/pages/monitoring.py, and for a Prometheus of the user's own as well."""
     return (catalog.collection_root() / "roles/monitoring/files" / name).read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Outcome
+from tests.support.answers import EMPTY
 from tests.support.discovered import fake, key
 from tests.support.proofs import facts
 
@@ -235,7 +236,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(network: Path, number: int, *, keys: int | None = None, locked: bool = False) -> None:
     address = f"192.0.2.{number}"
     (network / f"{address}.keys").write_text(f"{address} ssh-ed25519 {key(keys or number)}\n")
-    said = {"facts": spark(address, number).facts, "error": None}
+    said = {**EMPTY, "facts": spark(address, number).facts}
     if not locked:
         (network / f"{address}.json").write_text(f"GB10-ANSWER:{json.dumps(said)}\n")
 
@@ -388,7 +389,7 @@ def test_a_wrong_fact_is_called_by_its_name_and_the_others_go_on(
 ) -> None:
     put(network, 11)
     put(network, 12)
-    said = {"facts": {**(spark("192.0.2.12", 12).facts or {}), **wrong}, "error": None}
+    said = {**EMPTY, "facts": {**(spark("192.0.2.12", 12).facts or {}), **wrong}}
     (network / "192.0.2.12.json").write_text(f"GB10-ANSWER:{json.dumps(said)}\n")
     sound, silent = (places.places([f"192.0.2.{number}"])[0] for number in (11, 12))
     answers = {answer.place: answer for answer in asking.ask(host_keys.keys_of([sound, silent]), None)}

@@ -99,7 +99,7 @@ def test_top_goes_on_without_a_terminal_where_a_pace_is_given(monkeypatch: pytes
 
 
 def test_a_window_shows_the_last_look_of_each_host() -> None:
-    fleet = top.Fleet()
+    fleet = top.Fleet(every_s=2)
     for host, said in HOSTS.items():
         for each in said["looks"]:
             fleet.take({"host": host, "look": each})
@@ -117,8 +117,20 @@ def test_a_window_shows_the_last_look_of_each_host() -> None:
     assert fleet.rows["spark-a"].silent == "gone"
 
 
+def test_a_hosts_own_clock_makes_nobody_keep_more_of_it() -> None:
+    """One that stands still, and a host that says much: neither decides how many looks there are."""
+    heard_s = 0.0
+    fleet = top.Fleet(every_s=2, clock=lambda: heard_s)
+    for _ in range(10_000):
+        fleet.take({"host": "spark-a", "look": look(NOW)})
+    assert len(fleet._looks["spark-a"]) == top.KEPT_S
+    heard_s = top.KEPT_S + 1.0
+    fleet.take({"host": "spark-a", "look": look(NOW)})
+    assert len(fleet._looks["spark-a"]) == 1
+
+
 def test_a_window_ends_with_how_much_does_not_fit() -> None:
-    fleet = top.Fleet()
+    fleet = top.Fleet(every_s=2)
     hot = look(NOW, gpu=gpu(208, 4.5, 0, temperature_c=97.0))
     for number in range(12):
         fleet.take({"host": f"spark-{number:02}", "look": hot})

@@ -24,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     refused,
     state_refused,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import MENDED_BY_A_MOVE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
@@ -590,6 +591,8 @@ def test_every_id_of_the_contract_can_be_found() -> None:
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
     elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan", "kho_on"}
     assert {row[1] for row in parameters} == set(IDS) - elsewhere
+    other = [row[1:3] for row in parameters if row[2] not in IDS[row[1]] and row[1] not in MENDED_BY_A_MOVE]
+    assert other == [], "another severity than in the table"
 
 
 def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory_blocks import blocks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_blocks
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
 
 from tests.support.subjects import subject
@@ -20,21 +21,25 @@ Node 1, zone   Normal      0      0      0      0      0      0      0      0   
 
 
 def test_blocks_are_added_up_over_all_zones() -> None:
-    assert blocks(BUDDY, 4096) == {"free_bytes": 101 * 4096 + 4 * 32 * 2**20, "large_bytes": 4 * 32 * 2**20}
+    assert parse_blocks(BUDDY, 4096) == {"free_bytes": 101 * 4096 + 4 * 32 * 2**20, "large_bytes": 4 * 32 * 2**20}
     of_64k = "Node 0, zone Normal " + " ".join(["1"] * 14)
-    assert blocks(of_64k, 65536) == {
+    assert parse_blocks(of_64k, 65536) == {
         "free_bytes": sum(65536 << order for order in range(14)),
         "large_bytes": sum(65536 << order for order in range(9, 14)),
     }
 
 
 def test_a_kernel_without_such_blocks_is_not_judged() -> None:
-    assert blocks("Node 0, zone Normal " + "9 " * 11, 4096) == {"free_bytes": 9 * 4096 * 2047, "large_bytes": None}
+    assert parse_blocks("Node 0, zone Normal " + "9 " * 11, 4096) == {
+        "free_bytes": 9 * 4096 * 2047,
+        "large_bytes": None,
+    }
 
 
 @pytest.mark.parametrize("text", ["", "Node 0", "Node 0, zone Normal x", "no such file"])
 def test_what_cannot_be_read_is_nothing(text: str) -> None:
-    assert blocks(text, 4096) is None
+    with pytest.raises(Unknown):
+        parse_blocks(text, 4096)
 
 
 @pytest.mark.parametrize(

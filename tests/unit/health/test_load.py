@@ -15,8 +15,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import gpu_load
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import load_run as load
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import Counters, parse
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System, run_command
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
@@ -192,14 +192,10 @@ def test_a_service_that_gets_work_has_the_gpu_for_itself(tmp_path: Path) -> None
     host.service()
     running = iter([0, 0, 0, 1, 1, 1, 1])
 
-    def server(*_words: Any) -> Callable[..., Reply]:
-        def ask(*_more: Any) -> Reply:
-            body = f"vllm:num_requests_running {next(running)}\nvllm:generation_tokens_total 5\n"
-            return Reply(200, body, 0.0)
+    def ask() -> Counters:
+        return parse(f"vllm:num_requests_running {next(running)}\nvllm:generation_tokens_total 5\n")
 
-        return ask
-
-    reading = host.read(server)
+    reading = host.read(lambda *_words: ask)
     assert reading["load"]["state"] == "ended"
     assert reading["load"]["reason"] == "it was ended early: requests run on gb10-vllm"
     assert [one["gpu"]["utilization_percent"] for one in reading["samples"]] == [96, 96, 96, 0, 0, 0]

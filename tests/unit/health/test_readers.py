@@ -15,14 +15,15 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     apt_history,
     boots,
+    counters,
     gpu,
     kernel_log,
     memory,
     sensors,
+    unit_status,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
@@ -62,9 +63,9 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "apt": lambda text: apt_history.parse_history(text, utc),
     "wear by nvme": lambda text: sensors.parse_wear(text, "nvme"),
     "wear by smartctl": lambda text: sensors.parse_wear(text, "smartctl"),
-    "status": service.parse_status,
-    "settings": service.server_url,
-    "metrics": lambda text: service.parse_metrics(Reply(200, text)),
+    "status": unit_status.parse_status,
+    "settings": lambda text: counters.service_of("vllm", text, "/etc/gb10-fleet/vllm.json"),
+    "metrics": counters.parse,
 }
 
 
@@ -179,7 +180,7 @@ def test_a_real_driver_idle_and_under_load() -> None:
 
 def test_a_real_driver_refuses_a_field() -> None:
     text, _, rc = (H100 / "bad.txt").read_text().rpartition("rc ")
-    assert (gpu.parse(smi(text, int(rc)))[0]["state"], gpu._UNKNOWN_FIELD.search(text)[1]) == (  # type: ignore[index]
+    assert (gpu.parse(smi(text, int(rc)))[0]["state"], re.search(gpu._UNKNOWN_FIELD, text)[1]) == (  # type: ignore[index]
         "unreadable",
         "nosuch.field",
     )
@@ -527,22 +528,12 @@ def test_wear_by_both_programs(text: str) -> None:
     assert set(reasons) == {"media_errors", "power_cycles"}
 
 
-@pytest.mark.parametrize(
-    ("argv", "url"),
-    [
-        (["docker", "run", "image", "--host", "0.0.0.0", "--port", "8000"], "http://127.0.0.1:8000"),  # noqa: S104
-        (["docker", "run", "image", "--host", "127.0.0.1", "--port", "8001"], "http://127.0.0.1:8001"),
-        (["docker", "run", "image", "--port", "8001"], "http://127.0.0.1:8001"),
-    ],
-)
-def test_where_the_server_answers(argv: list[str], url: str) -> None:
-    assert service.server_url(json.dumps({"argv": argv})) == url
-
-
 @pytest.mark.parametrize("argv", [["vllm", "--headless", "--port", "8000"], ["ray", "start"], ["vllm", "--port", "x"]])
-def test_a_rank_without_an_api(argv: list[str]) -> None:
+def test_a_rank_without_an_api(tmp_path: Path, argv: list[str]) -> None:
+    (tmp_path / "etc/gb10-fleet").mkdir(parents=True)
+    (tmp_path / "etc/gb10-fleet/vllm.json").write_text(json.dumps({"argv": argv}))
     with pytest.raises(Unknown, match="no API"):
-        service.server_url(json.dumps({"argv": argv}))
+        service.asker(HostReader(system=System(tmp_path)))
 
 
 @pytest.mark.parametrize(("phase", "asks"), [("ready", True), ("stopped", False), ("weights", False)])
@@ -554,11 +545,17 @@ def test_only_a_server_that_its_unit_vouches_for_is_asked(tmp_path: Path, phase:
     ):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(json.dumps(said))
-    asked: list[str] = []
+    asked: list[object] = []
+
+    def ask(one: counters.Service, _seconds: float) -> counters.Counters:
+        asked.append((one.address, one.port))
+        return counters.parse(METRICS)
+
     notes = Notes()
     host = HostReader(system=System(tmp_path))
-    notes.read("x", lambda: service.asker(host, "chat", lambda url, _key, _owner: asked.append(url)))  # type: ignore[func-returns-value, arg-type, return-value]
-    assert (asked == ["http://127.0.0.1:8000"]) is asks and ("x" in notes.reasons) is not asks
+    if found := notes.read("x", lambda: service.asker(host, "chat", ask)):
+        found()
+    assert (asked == [("127.0.0.1", 8000)]) is asks and ("x" in notes.reasons) is not asks
 
 
 METRICS = """\
@@ -571,21 +568,26 @@ vllm:generation_tokens_total{engine="0",model_name="m"} 1.5e+06
 
 
 def test_what_the_server_counts() -> None:
-    values = service.parse_metrics(Reply(200, METRICS))
+    values = service.read_serving(lambda: counters.parse(METRICS))
     assert values == {"running": 3, "waiting": 0, "generated_tokens": 1.5e6, "prompt_tokens": None}
-    endless = METRICS.replace("1.5e+06", "9e999")
-    for reply in (Reply(None, problem="refused"), Reply(503), Reply(200, "go_goroutines 3\n"), Reply(200, endless)):
-        with pytest.raises(Unknown):
-            service.parse_metrics(reply)
+    for text in ("go_goroutines 3\n", METRICS.replace("1.5e+06", "9e999")):
+        with pytest.raises(Unknown, match="/metrics"):
+            service.read_serving(lambda text=text: counters.parse(text))  # type: ignore[misc]
+
+    def refused() -> counters.Counters:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(Unknown, match="the server's /metrics: Connection refused"):
+        service.read_serving(refused)
 
 
 def test_the_last_failure_of_the_unit() -> None:
     failure = {"verdict": "engine_died", "text": "it ended", "at": "2026-11-23T01:00:00Z", "lines": ["secret"]}
     status = {"phase": "starting", "since": "2026-11-23T01:01:00Z", "failures": 2, "failure": failure}
-    values, _reasons = service.parse_status(json.dumps(status))
+    values, _reasons = unit_status.parse_status(json.dumps(status))
     assert (values["phase"], values["verdict"], values["failures"]) == ("starting", "engine_died", 2)
     assert "secret" not in json.dumps(values)
-    assert service.parse_status(json.dumps({"phase": "ready"}))[0]["verdict"] is None
+    assert unit_status.parse_status(json.dumps({"phase": "ready"}))[0]["verdict"] is None
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import parse
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
@@ -47,7 +47,7 @@ def host_with(root: Path, *names: str, said: list[Sequence[str]] | None = None) 
 
 def counters(host: HostReader, name: str) -> Any:
     running = {"chat": 2, "embed": 5}.get(name, 1)
-    return lambda *_: Reply(200, f"vllm:num_requests_running {running}\nvllm:generation_tokens_total 7\n")
+    return lambda: parse(f"vllm:num_requests_running {running}\nvllm:generation_tokens_total 7\n")
 
 
 def line(message: str, unit: str, at_s: int) -> str:

@@ -7,7 +7,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import jud
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
-from scripts import signs_page
 from tests.support import health
 from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, rail, reading, sample, serving
 from tests.support.signs import EXAMPLES, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
@@ -38,20 +37,6 @@ def test_a_sign_finds_its_fault_and_leaves_a_sound_machine_alone(name: str) -> N
     assert severity == RULES.signs[name]["severity"] or faulty.id or name == "rail_gone", "the table says how bad it is"
     loud = {id_ for id_, severity in found(healthy.made()).items() if severity != "info"}
     assert loud == set(), healthy.source
-
-
-def test_the_page_says_what_the_catalog_says() -> None:
-    """Else: python -m scripts.signs_page"""
-    text = signs_page.PAGE.read_text(encoding="utf-8")
-    assert signs_page.page(text) == text
-
-
-@pytest.mark.parametrize(("limit", "value"), [("hang_s", 181), ("gpu_hot_c", 91), ("driver_memory_lines", 217)])
-def test_no_figure_of_the_table_is_typed_by_hand(limit: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = "".join(signs_page.parts().values())
-    monkeypatch.setitem(RULES.limits, limit, value)  # type: ignore[arg-type]
-    monkeypatch.setattr(signs_page.limits, "rules", lambda: RULES)
-    assert str(value) in "".join(signs_page.parts().values()) and str(value) not in before
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as served
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates import read_certificates
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import parse_steps
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
@@ -53,8 +54,10 @@ def test_what_cannot_be_compared_is_no_alarm(more: dict[str, Any]) -> None:
 
 
 def test_steps_of_a_real_vllm() -> None:
-    assert parse_steps(REAL.read_text()) == {"step_s_sum": 0.032355533999975705, "step_count": 14.0}
-    assert parse_steps("") == {}
+    counted = served.read_serving(lambda: counters.parse(REAL.read_text()))
+    assert (counted["step_s_sum"], counted["step_count"]) == (0.032355533999975705, 14.0)
+    none = served.read_serving(lambda: counters.parse("vllm:num_requests_running 0\nvllm:generation_tokens_total 0\n"))
+    assert "step_count" not in none
 
 
 @pytest.mark.parametrize(

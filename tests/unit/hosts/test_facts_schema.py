@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, transport
 
+from tests.support.answers import EMPTY
 from tests.support.attacker import tally
 from tests.support.proofs import facts
 
@@ -149,7 +150,7 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
     ],
 )
 def test_a_wrong_fact_is_named(way: tuple[Any, ...], wrong: Any, says: str) -> None:
-    answer = transport.MARKER + json.dumps({"facts": altered(way, wrong)})
+    answer = transport.MARKER + json.dumps({**EMPTY, "facts": altered(way, wrong)})
     with pytest.raises(ValueError, match="facts") as caught:
         transport.parse(answer)
     assert str(caught.value) == says

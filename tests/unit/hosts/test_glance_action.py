@@ -8,6 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.action import glance
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import looks
+
 from tests.support.plays import SSH, put_ssh, run_playbook
 
 HOSTS: dict[str, dict[str, Any]] = {
@@ -64,3 +67,17 @@ def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:
     assert {one["silent"] for one in heard if one["host"] == "away"} == {
         "ssh: connect to host 192.0.2.9 port 22: No route to host"
     }
+
+
+def test_a_host_that_says_much_is_heard_at_its_pace() -> None:
+    reader, writer = os.pipe()
+    try:
+        listener = glance._Listener(writer, least_s=3600)
+        for _ in range(1000):
+            assert listener.line("spark-a", f"{looks.LINE}{{}}")
+        listener.line("spark-b", f"{looks.LINE}{{}}")
+        said = [json.loads(line)["host"] for line in os.read(reader, 2**16).splitlines()]
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert said == ["spark-a", "spark-b"]

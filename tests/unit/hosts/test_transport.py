@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import f
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan, transport
 
+from tests.support.answers import EMPTY
 from tests.support.plays import Plays
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
@@ -38,7 +39,7 @@ def answer(request, system):
     print("noise on stdout")
     if "raise" in request:
         raise ValueError
-    return {{"request": request, "name": common.NAME, "system": type(system).__name__, "argv": sys.argv,
+    return {{**{EMPTY!r}, "request": request, "name": common.NAME, "system": type(system).__name__, "argv": sys.argv,
              "isolated": sys.flags.isolated}}
 """
 SYSTEM = """
@@ -367,16 +368,12 @@ def test_an_older_python_is_named() -> None:
     assert from_failure("h", done.stderr, answered=True).fact.startswith("no usable Python answered")
 
 
-@pytest.mark.parametrize(
-    ("stdout", "answer"),
-    [
-        ('GB10-ANSWER:{"a": 1}', {"a": 1}),
-        ('Welcome!\n\nGB10-ANSWER:{"a": 1}\nlogout\n', {"a": 1}),
-        ('GB10-ANSWER:{"old": 0}\r\nGB10-ANSWER:{"a": 1}\r\n', {"a": 1}),
-    ],
-)
-def test_the_answer_is_found_in_what_a_shell_adds(stdout: str, answer: dict[str, int]) -> None:
-    assert transport.parse(stdout) == answer
+NEW, OLD = (transport.MARKER + json.dumps({**EMPTY, "subprocesses": count}) for count in (1, 0))
+
+
+@pytest.mark.parametrize("stdout", [NEW, f"Welcome!\n\n{NEW}\nlogout\n", f"{OLD}\r\n{NEW}\r\n"])
+def test_the_answer_is_found_in_what_a_shell_adds(stdout: str) -> None:
+    assert transport.parse(stdout) == {**EMPTY, "subprocesses": 1}
 
 
 @pytest.mark.parametrize(
@@ -398,15 +395,18 @@ def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
 
 def test_no_answer_steers_the_terminal_that_shows_it() -> None:
     bad = "a\x1b[2Jb\r\n\tc"
-    said = {"changes": [{"detail": bad}], "orphans": [bad], "facts": {bad: {"x": [bad, 1, None]}}, "diff": [bad]}
-    answer = transport.parse(transport.MARKER + json.dumps({**said, "error": {"message": bad}}))
+    change = {"role": bad, "resource": "a", "action": "b"}
+    said = {"changes": [change], "stale": [bad], "facts": {bad: {"x": [bad, 1, None]}}, "diff": [{"after": bad}]}
+    error = {"kind": "host", "message": bad}
+    answer = transport.parse(transport.MARKER + json.dumps({**EMPTY, **said, "error": error}))
     one_line, lines = r"a\x1b[2Jb\r\n\tc", "a\\x1b[2Jb\\r\n\tc"
     assert answer == {
-        "changes": [{"detail": one_line}],
-        "orphans": [one_line],
+        **EMPTY,
+        "changes": [{**change, "role": one_line}],
+        "stale": [one_line],
         "facts": {one_line: {"x": [one_line, 1, None]}},
-        "diff": [lines],
-        "error": {"message": lines},
+        "diff": [{"after": lines}],
+        "error": {"kind": "host", "message": lines},
     }
 
 
@@ -489,9 +489,9 @@ def test_a_host_that_sends_without_end_is_named_and_not_read_to_the_end(size: in
 
 @pytest.mark.usefixtures("fake")
 def test_a_call_sends_the_program_with_privileges_to_the_interpreter_of_the_inventory() -> None:
-    action = Action(stdout='GB10-ANSWER:{"a": 1}')
+    action = Action(stdout=NEW)
     variables = {"inventory_hostname": "spark-a", "ansible_python_interpreter": "/opt/python3"}
-    assert transport.call(action, {"verb": "drift"}, variables) == {"a": 1}  # type: ignore[arg-type]
+    assert transport.call(action, {"verb": "drift"}, variables)["subprocesses"] == 1  # type: ignore[arg-type]
     command, program, sudoable = action.called
     assert (command, sudoable) == (transport.command("/opt/python3"), True)
     assert program == transport.Message({"verb": "drift"}).program()
@@ -529,9 +529,10 @@ class Host(Action):
 
 
 CONVERGE = {"verb": "converge", "check": False, "documents": [], "expect": {"rails": "0" * 64}}
-CHANGED = {"changes": [{"resource": "nm_profile:a"}, {"resource": "file:/b"}], "diff": [1], "subprocesses": 9}
+RAIL, FILE = ({"role": "fabric", "resource": resource, "action": "create"} for resource in ("nm_profile:a", "file:/b"))
+CHANGED = {**EMPTY, "changes": [RAIL, FILE], "diff": [{"after": "1"}], "subprocesses": 9}
 FIRST = {**CHANGED, "guard": {"id": "f" * 16, "seconds": 130, "resources": ["nm_profile:a"]}, "error": None}
-LAST = {"changes": [], "diff": [], "subprocesses": 4, "guard": None, "error": None, "facts": {"rails": []}}
+LAST = {**EMPTY, "subprocesses": 4, "facts": {"rails": []}}
 
 
 @pytest.fixture
@@ -668,7 +669,7 @@ def test_a_host_that_comes_back_says_that_it_went_back(clock: list[float]) -> No
     host = Host(FIRST, *[AnsibleConnectionFailure("no route")] * 3, said)
     answer = send(host)
     assert answer["error"] == said["error"] and clock[0] > 0
-    assert answer["changes"] == [{"resource": "file:/b"}], "what was taken back is no change"
+    assert answer["changes"] == [FILE], "what was taken back is no change"
 
 
 @pytest.mark.usefixtures("fake")

@@ -13,7 +13,6 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
-from scripts import monitoring_files
 from tests.support.monitored import FAULTS, Spark, healthy, samples
 
 ROOT = Path(__file__).parents[3]
@@ -22,10 +21,6 @@ ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"
 KNOWN = rules.figures()
 CALM = 8  # readings before a fault
 PROMTOOL = pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed (package prometheus)")
-
-
-def test_the_file_is_what_the_catalog_says() -> None:
-    assert RULES.read_text() == monitoring_files.rules_file(), "run python -m scripts.monitoring_files"
 
 
 def test_another_limit_is_another_rule() -> None:

@@ -160,7 +160,7 @@ def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
     assert sorted(verdict["id"] for verdict in verdicts) == sorted(ids)
     assert judgement.coherent(verdicts) == (set(ids) <= set(judgement.HARMLESS))
     for verdict in verdicts:
-        assert verdict["severity"] in ("error", "warn", "info")
+        assert verdict["severity"] == judgement.IDS[verdict["id"]]
         assert verdict["fact"]
         assert verdict["way_out"] or verdict["id"] == "coherent"
 

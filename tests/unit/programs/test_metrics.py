@@ -21,7 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
-from scripts import monitoring_files
 from tests.support.attacker import NOBODY, needs_root, public_folder, tally
 from tests.support.monitored import RAIL, Spark, samples
 
@@ -84,12 +83,6 @@ def test_every_family_is_written(spark: Spark) -> None:
     spark.log("NVRM: Xid (PCI:000f:01:00): 31, pid=1, MMU Fault")
     written = {str(NAME.match(series)[0]) for series in samples(spark.text(1e6))}  # type: ignore[index]
     assert set(FAMILIES) - written == set(UNREAD), "no sample of it, or it is no exception any more"
-
-
-def test_the_page_has_every_metric() -> None:
-    page = (ROOT / "docs/monitoring.md").read_text()
-    assert page == monitoring_files.page(page), "run python -m scripts.monitoring_files"
-    assert page.count("| `gb10_") == len(FAMILIES)
 
 
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures as failures
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -113,7 +113,7 @@ class Host:
     """A host with one service, or several. `counters`: what its servers say."""
 
     def __init__(self, root: Path, *names: str) -> None:
-        self.root, self.now, self.power = root, 0.0, "20.5\n"
+        self.root, self.now, self.power = root, 0.0, "20.5, 208, 0\n"
         self.phase, self.failing = "ready", False
         self.ran: list[str] = []
         self.asked: list[str] = []

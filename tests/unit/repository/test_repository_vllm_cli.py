@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts import rules_page, vllm_cli
+from scripts import vllm_cli
 
 # A release in small: the same shapes as vLLM's, and code at the top that must never run.
 PACKAGE = {
@@ -235,8 +235,3 @@ def test_a_release_is_written_into_the_file_and_the_others_stay(
     assert (vllm_cli.main([]), vllm_cli.main(["1.10.0"]), vllm_cli.main(["1.9.0"])) == (2, 0, 0)
     found = vllm_cli.kept(json.loads(vllm_cli.CATALOG.read_text(encoding="utf-8")))
     assert found == {"1.9.0": read(release), "1.10.0": read(release)} and list(found) == ["1.9.0", "1.10.0"]
-
-
-def test_the_page_of_rules_is_current() -> None:
-    """Else: python -m scripts.rules_page"""
-    assert rules_page.PAGE.read_text(encoding="utf-8") == rules_page.page()

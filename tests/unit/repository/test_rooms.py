@@ -35,8 +35,6 @@ HALVES = {"module_utils": TRAVELS, "plugin_utils": STAYS}
 KNOWN = {
     ("bootstrap", "engine"),
     ("serving", "programs"),
-    ("reading", "serving"),
-    ("serving", "reading"),
 }
 
 

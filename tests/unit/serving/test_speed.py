@@ -172,12 +172,3 @@ FAR = {"Nemotron-3-Nano-30B-A3B, NVFP4", "Qwen3-235B-A22B, GPTQ, two"}
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.what)
 def test_a_prediction_is_near_the_run(run: Run) -> None:
     assert run.predicted == pytest.approx(run.measured, rel=0.5 if run.what in FAR else 0.25)
-
-
-def test_the_manual_has_every_run() -> None:
-    text_of_manual = MANUAL.read_text(encoding="utf-8")
-    assert not [run.row for run in RUNS if run.row not in text_of_manual], "python -m scripts.models_page"
-
-
-def test_the_table_of_recipes_is_current() -> None:
-    assert "\n".join(comparison.table()) in MANUAL.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.networ
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import Profile
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_work import SETTLE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import NO_NETWORK
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rdma import ports
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
@@ -49,17 +50,15 @@ def _see_gids(system: System, profiles: Sequence[Profile]) -> None:
 def _gid_addresses(system: System, interface: str) -> set[str] | None:
     """The IPv4 addresses in the GID table of an interface; None where it has no RDMA device."""
     found = None
-    for hca in system.names("/sys/class/infiniband"):
-        for port in system.names(f"/sys/class/infiniband/{hca}/ports"):
-            base = f"/sys/class/infiniband/{hca}/ports/{port}"
-            for slot in system.names(f"{base}/gid_attrs/ndevs"):
-                if (system.text(f"{base}/gid_attrs/ndevs/{slot}") or "").strip() != interface:
-                    continue  # an empty slot answers EINVAL
-                found = set() if found is None else found
-                gid = (system.text(f"{base}/gids/{slot}") or "").strip()
-                if gid.startswith(_MAPPED):
-                    digits = gid[len(_MAPPED) :].replace(":", "")
-                    found.add(".".join(str(byte) for byte in bytes.fromhex(digits)))
+    for port in ports(system):
+        for slot in system.names(f"{port.folder}/gid_attrs/ndevs"):
+            if (system.text(f"{port.folder}/gid_attrs/ndevs/{slot}") or "").strip() != interface:
+                continue  # an empty slot answers EINVAL
+            found = set() if found is None else found
+            gid = (system.text(f"{port.folder}/gids/{slot}") or "").strip()
+            if gid.startswith(_MAPPED):
+                digits = gid[len(_MAPPED) :].replace(":", "")
+                found.add(".".join(str(byte) for byte in bytes.fromhex(digits)))
     return found
 
 

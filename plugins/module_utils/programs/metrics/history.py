@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, gpu, kernel_log, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, gpu, kernel_log, running, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
 from .exposition import Samples, sample
 
@@ -20,12 +20,12 @@ _CHANGES = frozenset({"kernel", "firmware", "driver"})
 
 def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> Samples:
     """All samples of this part. Of the journal only what is young is read, which costs little."""
-    now_s, boot_id = host.time_of_day(), host.read("/proc/sys/kernel/random/boot_id")
+    now_s, boot_id = host.time_of_day(), running.read_boot_id(host)
     computing = notes.read("processes", lambda: gpu.read_processes(host))
     found = sample("gb10_gpu_processes", None if computing is None else len(computing))
     found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
     known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
-    up_s = notes.read("uptime_s", lambda: uptime(host))
+    up_s = notes.read("uptime_s", lambda: running.read_uptime(host))
     if known is not None:
         found += of_boots(known, now_s - recent_days * DAY_S, None if up_s is None else round(now_s - up_s))
         if not any(boot["clean"] is None for boot in known):

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
 from .exposition import Samples, sample
 
@@ -37,21 +36,15 @@ def read(host: HostReader, notes: Notes, rail_errors: Collection[str]) -> Sample
     found = of_gpu(notes.part("gpu", lambda: gpu.read_gpu(host)) or {})
     found += of_zones(notes.read("zones", lambda: sensors.read_zones(host)) or [])
     found += of_sensors(notes.read("hwmon", lambda: sensors.read_hwmon(host)) or [])
-    found += of_memory(notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))) or {})
-    page = os.sysconf("SC_PAGE_SIZE")
-    blocks = notes.read("blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), page)) or {}
+    found += of_memory(notes.part("memory", lambda: memory.read_memory(host)) or {})
+    blocks = notes.read("blocks", lambda: memory.read_blocks(host)) or {}
     found += sample("gb10_memory_blocks_free_bytes", blocks.get("free_bytes"))
     found += sample("gb10_memory_blocks_large_bytes", blocks.get("large_bytes"))
-    for resource in ("cpu", "memory", "io"):
-        found += of_pressure(resource, _pressure(host, notes, resource) or {})
-    kills = notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat")))
+    for resource, read in memory.read_pressures(host, notes).items():
+        found += of_pressure(resource, read or {})
+    kills = notes.read("oom_kills", lambda: memory.read_oom_kills(host))
     found += sample("gb10_oom_kills_total", kills)
     return found + of_rails(notes.read("rails", lambda: rails.read_rails(host)) or [], rail_errors)
-
-
-def _pressure(host: HostReader, notes: Notes, resource: str) -> dict[str, Any] | None:
-    path = f"/proc/pressure/{resource}"
-    return notes.read(f"pressure.{resource}", lambda: memory.parse_pressure(text_of(host, path)))
 
 
 def of_gpu(read: Mapping[str, Any]) -> Samples:

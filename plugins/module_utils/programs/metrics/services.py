@@ -9,12 +9,12 @@ families that catalog/monitoring.yml names, with the service as a label. No port
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import place
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import service_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
@@ -29,11 +29,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
 from .exposition import Samples, sample
 from .of_vllm import handed_on
 
-SETTINGS, RUN, READY = "/etc/gb10-fleet", "/run", "ready"
+SETTINGS, RUN = "/etc/gb10-fleet", "/run"
 RUNNING = "/run/systemd/units/invocation:"
 DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
-_MOST_FAILURES = 2**53  # what is above is no count
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
 Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of /metrics
 
@@ -57,7 +56,8 @@ def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fet
 def _of_service(host: HostReader, notes: Notes, name: str, fetch: Fetch) -> tuple[Samples, str | None]:
     up = host.path(f"{RUNNING}gb10-{name}.service").is_symlink()
     samples = sample("gb10_service_up", up, service=name)
-    status = notes.read(f"service.{name}", lambda: _status(host, name)) if up else None  # it outlives the unit
+    path = f"{RUN}/gb10-{name}/status.json"  # it outlives the unit
+    status = notes.part(f"service.{name}", lambda: parse_status(text_of(host, path), path)) if up else None
     samples += of_status(name, status or {})
     if not status or status["phase"] != READY:
         return samples, None
@@ -73,26 +73,6 @@ def _status_of(name: str) -> str:
     return f"{RUN}/gb10-{name}/status.json"
 
 
-def _status(host: HostReader, name: str) -> dict[str, Any]:
-    path = _status_of(name)
-    try:
-        said = json.loads(checked(text_of(host, path), path))
-        failure = said.get("failure") or {}
-        return {
-            "phase": quoted(said["phase"]),
-            "failures": _failures(said.get("failures") or 0),
-            "verdict": quoted(failure["verdict"]) if failure else None,
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the unit writes")) from None
-
-
-def _failures(said: Any) -> float:
-    if not isinstance(said, (int, float)) or not 0 <= said < _MOST_FAILURES:
-        raise ValueError("no number of failures")
-    return float(said)
-
-
 def of_status(name: str, status: dict[str, Any]) -> Samples:
     if not status:
         return []
@@ -105,11 +85,8 @@ def of_status(name: str, status: dict[str, Any]) -> Samples:
 
 def address(text: str) -> tuple[str, int] | None:
     """Where the server answers, by its flags; None where this rank has no API, or the service is none of vLLM."""
-    try:
-        host, port = place(json.loads(text).get("argv") or ())
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise Unknown("the settings of the service are not what the role writes") from None
-    return (host, port) if port is not None else None
+    found = service_of("", text, "the settings of the service")
+    return (found.address, found.port) if found.port is not None else None
 
 
 def fetch(address: str, port: int, owner: asking.Owner) -> str:

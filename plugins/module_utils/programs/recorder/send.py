@@ -24,6 +24,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
+
 from ..vllm_unit.seal import Seal, read_secret
 
 CONFIG = "/etc/gb10-fleet/recorder.json"
@@ -36,8 +41,9 @@ MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LONGEST_LINE = 4096  # bytes, of either side
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
-GPU_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_event_reasons.active")
-GPU = ("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", "--loop-ms=1000")
+_FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
+GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS)
+GPU = (*gpu.argv(GPU_FIELDS), "--loop-ms=1000")
 KERNEL = ("journalctl", "--dmesg", "--follow", "--lines=0", "--output=short-unix", "--no-pager", "--quiet")
 KEPT = {"kept": True}  # what the keeper says of each line
 _KERNEL = re.compile(r"(\d+\.\d+) \S+ kernel: (.*)")
@@ -97,23 +103,19 @@ class Peer(NamedTuple):
     port: int
 
 
-def sample(root: Path, gpu: str, now_s: float) -> dict[str, Any]:
+def sample(root: Path, line: str, now_s: float) -> dict[str, Any]:
     """One second of this host. What cannot be read is not in it."""
     found: dict[str, Any] = {"at_s": round(now_s, 2)}
-    cells = [cell.strip() for cell in gpu.split(",")]
-    if len(cells) == len(GPU_FIELDS):
-        names = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
-        for name, cell in zip(names, cells):
-            with contextlib.suppress(ValueError):
-                found[name] = float(cell)
-        found["reasons"] = cells[-1][:20]
-    for line in _text(root / "proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        if name in _MEMORY and rest.split()[:1] and rest.split()[0].isdigit():
-            found[_MEMORY[name]] = int(rest.split()[0])
-    pressure = re.match(r"some avg10=(\d+\.\d+)", _text(root / "proc/pressure/memory"))
-    if pressure:
-        found["pressure_percent"] = float(pressure[1])
+    cells = gpu.row(line, GPU_FIELDS)
+    if cells:
+        values, _reasons = gpu.values(cells)
+        found.update({name: values[name] for name in _FIGURES if values[name] is not None})
+        found["reasons"] = cells[gpu.REASON_BITS].strip()[:20]
+    host = HostReader(system=System(root))
+    bytes_of = memory.lines(host.system)
+    found.update({name: bytes_of[line] // 1024 for line, name in _MEMORY.items() if line in bytes_of})
+    with contextlib.suppress(Unknown, KeyError):
+        found["pressure_percent"] = memory.read_pressure(host, "memory")["some"]["avg10"]
     return found
 
 
@@ -237,13 +239,6 @@ def main() -> int:
         fresh = time.monotonic() - float(latest["heard"]) < 3 * EVERY_S  # type: ignore[arg-type]
         outbox.put(sample(root, str(latest["gpu"]) if fresh else "", time.time()))
         time.sleep(EVERY_S)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

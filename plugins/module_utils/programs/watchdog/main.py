@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import subprocess
 import sys
 import time
@@ -37,6 +36,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
     ask,
     services,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, document
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"
@@ -44,8 +46,8 @@ RUN = "/run/gb10-watchdog"  # what is seen while that has no room: a full disk m
 DEADLINE_S = 5.0  # of a server that is asked
 COMMAND_S = 20.0  # of a command that gathers evidence
 MOST_RESTARTS = 20  # that are remembered
-GPU = ("nvidia-smi", "--query-gpu=power.draw,clocks.sm,utilization.gpu", "--format=csv,noheader,nounits")
-_FIGURE = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,9})?)\s*\Z")  # anything else is unknown, and no low power
+FIELDS = ("power.draw", "clocks.sm", "utilization.gpu")
+GPU = tuple(argv_of_gpu(FIELDS))
 BOOT = "/proc/sys/kernel/random/boot_id"
 # What a person wants to see of a hang; UNIT stands for the service's. Each is optional.
 EVIDENCE = {
@@ -130,13 +132,10 @@ def _seen(still: Still, look: Look) -> str:
 
 
 def _look(service: Service, gpu: Gpu, world: World) -> Look:
-    try:
-        status = json.loads(_text(world.root / service.status.lstrip("/")) or "{}")
-        phase, life = status.get("phase"), f"{status.get('attempt')} {status.get('since')}"
-    except (ValueError, AttributeError, RecursionError):
-        phase, life = None, ""
+    status = document(_text(world.root / service.status.lstrip("/")))
+    phase, life = status.get("phase"), f"{status.get('attempt')} {status.get('since')}"
     counters: Counters = {}
-    if phase == "ready":  # while it loads, nobody is asked
+    if phase == READY:  # while it loads, nobody is asked
         with contextlib.suppress(OSError, ValueError):
             counters = world.ask(service, DEADLINE_S)
     running, tokens, prompts = (counters.get(name) for name in ("running", "generated_tokens", "prompt_tokens"))
@@ -145,9 +144,9 @@ def _look(service: Service, gpu: Gpu, world: World) -> Look:
 
 def _gpu(world: World) -> Gpu:
     code, said = world.run(GPU, COMMAND_S)
-    cells = said.splitlines()[0].split(",") if code == 0 and said.strip() else []
-    found = [_FIGURE.match(cell) for cell in cells[: len(Gpu._fields)]]
-    return Gpu(*(float(each[1]) if each else None for each in found))
+    found, _reasons = values(row(said, FIELDS) if code == 0 else {})
+    # What is no number is unknown, and no low power.
+    return Gpu(found["power_w"], found["clock_mhz"], found["utilization_percent"])
 
 
 def _recalled(places: Sequence[Path], boot: str) -> tuple[Still | None, list[float], str]:

@@ -35,11 +35,6 @@ def test_what_is_read_is_near_what_is_right(right: Right, tmp_path: Path) -> Non
     assert document.read(document.written(found).encode(), "facts.json") == found
 
 
-def test_the_manual_has_every_row() -> None:
-    manual = (CONFIGS.parents[2] / "docs/models.md").read_text(encoding="utf-8")
-    assert not [right.name for right in RIGHT if right.row not in manual], "python -m scripts.models_page"
-
-
 @pytest.mark.parametrize(
     ("name", "kv_bytes", "gib"),
     [

@@ -1,21 +1,22 @@
-"""`python -m scripts.rules_page`: writes docs/rules.md from catalog/rules.yml, sm.yml and vllm_cli."""
+"""docs/rules.md, from catalog/rules.yml, sm.yml and vllm_cli."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, vllm_cli
 
 from scripts.gates import ROOT
+from scripts.pages.markdown import table
 
 PAGE = ROOT / "docs" / "rules.md"
 
 INTRODUCTION = """\
 # Rules of serving
 
-<!-- Written by `python -m scripts.rules_page` from catalog/rules.yml, sm.yml and vllm_cli. Change those. -->
+<!-- Written by `python -m scripts.pages` from catalog/rules.yml, sm.yml and vllm_cli. Change those. -->
 
 {count} rules, and the command line of the vLLM in the image, judge every setting of vLLM on a GB10.
 
@@ -80,13 +81,13 @@ def page() -> str:
         INTRODUCTION.format(count=len(rules.rules()), verified=verified),
         *_rules(),
         COMMAND_LINE.format(versions=known),
-        *_table(
+        *table(
             ("id", "severity", "why"),
             ((f"`{name}`", entry["severity"], entry["reason"]) for name, entry in content["command_line"].items()),
         ),
         CHIP.format(capability=chip["chip"]["compute_capability"]["value"]),
-        *_table(("feature", "status", "meaning", "source"), map(_feature, chip["features"])),
-        *_table(("kernel or format", "kind", "status", "meaning", "source"), map(_kernel, chip["kernels"])),
+        *table(("feature", "status", "meaning", "source"), map(_feature, chip["features"])),
+        *table(("kernel or format", "kind", "status", "meaning", "source"), map(_kernel, chip["kernels"])),
         "## Where sources do not agree\n",
         *_claims(chip),
     ]
@@ -97,7 +98,7 @@ def _rules() -> Iterator[str]:
     for severity in rules.SEVERITIES:
         chosen = [rule for rule in rules.rules() if rule["severity"] == severity]
         yield f"## {severity}: {len(chosen)} rules\n"
-        yield from _table(("id", "versions", "why", "way out", "sources"), map(_rule, chosen))
+        yield from table(("id", "versions", "why", "way out", "sources"), map(_rule, chosen))
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, ...]:
@@ -121,16 +122,3 @@ def _claims(chip: dict[str, Any]) -> Iterator[str]:
         if entry.get("claims"):
             yield f"- `{name}`"
             yield from (f"  - {claim}" for claim in entry["claims"])
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-    yield ""
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)

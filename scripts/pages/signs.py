@@ -1,19 +1,18 @@
-"""`python -m scripts.signs_page`: writes what catalog/health.yml knows of signs into docs/health.md, with figures."""
+"""What catalog/health.yml knows of signs, in docs/health.md."""
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 from scripts.gates import ROOT
+from scripts.pages.markdown import table
 
 PAGE = ROOT / "docs" / "health.md"
-PARTS = ("temperatures", "findings", "base rates")
 WIDTH = 150
 _SEVERITIES = {"error": "Error", "warn": "Warning", "info": "Information"}
 _WORDS = {"many": "{least} lines or more in one boot", "shutdown": "a shutdown in good order within {shutdown_s} s"}
@@ -34,33 +33,15 @@ RATES = (
 )
 
 
-def parts() -> dict[str, str]:
-    """The text of each part of the page that is written here, by its name."""
+def parts() -> dict[str, list[str]]:
+    """The lines of each part of the page that is written here, by its name."""
     rules = limits.rules()
+    known = {**rules.limits, "zones": rules.signs["soc_hot"]["healthy"]["seen"]}
     return {
-        "temperatures": "\n".join(TEMPERATURES).format_map(
-            {**rules.limits, "zones": rules.signs["soc_hot"]["healthy"]["seen"]}
-        ),
-        "findings": "\n".join(_findings(rules)),
-        "base rates": "\n".join([*RATES, *_table(_HEAD, _signs(rules)), *_table(_XIDS, _xids(rules))]),
+        "temperatures": [line.format_map(known) for line in TEMPERATURES],
+        "findings": [*_findings(rules)],
+        "base rates": [*RATES, *table(_HEAD, _signs(rules)), *table(_XIDS, _xids(rules))],
     }
-
-
-def page(text: str) -> str:
-    """The page with these parts anew."""
-    for name, told in parts().items():
-        begin, end = _marks(name)
-        found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        whole = f"{begin}\n\n{told.strip()}\n\n{end}".replace("\\", "\\\\")
-        text = found.sub(whole, text)
-    return text
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return (
-        f"<!-- {name}: written by `python -m scripts.signs_page` from catalog/health.yml -->",
-        f"<!-- end of {name} -->",
-    )
 
 
 def _findings(rules: Rules) -> Iterator[str]:
@@ -112,16 +93,3 @@ def _xids(rules: Rules) -> Iterator[tuple[str, ...]]:
         asked = [f'"{wish}": {advice}' for wish, advice in xid.get("actions", {}).items()]
         yield number, xid["severity"], "; ".join([xid["meaning"], *asked])
     yield "any other", catalog.load("health")["signs"][-1]["severity"], "see NVIDIA's list"
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-    yield ""
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(PAGE)

@@ -1,10 +1,6 @@
-"""`python -m scripts.models_page`: the tables of docs/models.md, from the catalog and from the cases of the tests."""
+"""The tables of docs/models.md, from the catalog and from the cases of the tests."""
 
 from __future__ import annotations
-
-import re
-import sys
-from collections.abc import Iterable
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison, serving_plan
 
@@ -13,23 +9,14 @@ from scripts.gates import ROOT
 PAGE = ROOT / "docs" / "models.md"
 
 
-def filled(text: str, name: str, rows: Iterable[str]) -> str:
-    """The page with these rows between `<!-- NAME -->` and `<!-- /NAME -->`."""
-    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    pattern = re.compile(re.escape(start) + r"\n.*?" + re.escape(end), re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{PAGE} has no {start}")
-    body = "\n".join(rows)
-    return pattern.sub(lambda _found: f"{start}\n{body}\n{end}", text)
-
-
-def page() -> str:
-    text = PAGE.read_text(encoding="utf-8")
-    text = filled(text, "models", serving_plan.table())
-    text = filled(text, "recipes", comparison.table())
-    text = filled(text, "configurations", configurations())
-    text = filled(text, "runs", runs())
-    return filled(text, "measured", measured())
+def parts() -> dict[str, list[str]]:
+    return {
+        "models": serving_plan.table(),
+        "recipes": comparison.table(),
+        "configurations": configurations(),
+        "runs": runs(),
+        "measured": measured(),
+    }
 
 
 def configurations() -> list[str]:
@@ -54,13 +41,3 @@ def measured() -> list[str]:
 
     head = ["| case | said | counted | error, GiB | error | source |", "| --- | --- | --- | --- | --- | --- |"]
     return [*head, *(case.row for case in SAID)]
-
-
-def main() -> int:
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

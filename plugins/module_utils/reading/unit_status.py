@@ -1,0 +1,48 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status.json of a unit: how far it has come, and its last failure. programs/vllm_unit/status.py writes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, status_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Part, Unknown, checked, quoted
+
+READY = "ready"  # the last phase
+_MOST_FAILURES = 10**6  # what is above is no count
+
+
+def parse_status(text: str, path: str = status_of(SHORT)) -> Part:
+    """Return the phase of the unit, and its last failure; Unknown where one of them is not what the unit writes."""
+    try:
+        said: Any = json.loads(checked(text, path))
+        failure = said.get("failure") or None
+        values = {
+            "phase": quoted(said["phase"]),
+            "since": quoted(said.get("since") or "") or None,
+            "failures": _failures(said.get("failures") or 0),
+            "verdict": quoted(failure["verdict"]) if failure else None,
+            "text": quoted(failure.get("text") or "") or None if failure else None,
+            "at": quoted(failure.get("at") or "") or None if failure else None,
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the unit writes")) from None
+    return values, {}
+
+
+def _failures(said: object) -> int:
+    if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= _MOST_FAILURES:
+        raise ValueError("no number of failures")
+    return int(said)
+
+
+def document(text: str | None) -> dict[str, Any]:
+    """Return all that the unit has written; nothing where that cannot be read. No value of it is checked."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

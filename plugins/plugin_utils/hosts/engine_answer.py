@@ -1,0 +1,66 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an answer of the engine looks like (module_utils/engine/remote.py): every value of it is checked on arrival.
+
+A host may be sick or hostile: what it says must neither keep a run waiting for ever nor end it for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Between, Wish
+
+# A host goes back within some 20 s for each rail and 70 s more (engine/kinds.py); a Spark has four rails.
+LONGEST_GUARD_S = 600
+MOST_COMMANDS = 10**6
+
+
+class Change(TypedDict):
+    role: str
+    resource: str
+    action: str
+    detail: NotRequired[str]
+    consent: NotRequired[str]
+
+
+class Orphan(TypedDict):
+    role: str
+    resource: str
+
+
+class Guard(TypedDict):
+    id: str
+    seconds: Annotated[float, Between(0, LONGEST_GUARD_S)]
+    resources: list[str]
+
+
+class Failure(TypedDict):
+    kind: str
+    message: str
+
+
+class Answer(TypedDict):
+    """All but the facts, whose types are with their readers."""
+
+    stale: list[str]
+    changes: list[Change]
+    pending: list[Change]
+    orphans: list[Orphan]
+    diff: list[dict[str, str]]
+    wishes: list[Wish]
+    known: bool
+    recorded: bool
+    guard: Guard | None
+    error: Failure | None
+    subprocesses: Annotated[int, Between(0, MOST_COMMANDS)]
+
+
+def problem(answer: dict[str, Any]) -> str | None:
+    """The first value that is missing or not what it must be, in words; of the facts only those that are there."""
+    if "facts" not in answer:
+        return "answer.facts is missing"
+    wrong = facts_schema.unsound(answer["facts"]) if answer["facts"] is not None else None
+    return wrong or facts_schema.differs(answer, Answer, "answer")

@@ -1,0 +1,88 @@
+"""The answer of a hostile host: each value of it that is wrong is that host's error, by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_type_hints
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer as engine
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import engine_answer, transport
+
+from tests.support.answers import EMPTY
+from tests.support.attacker import tally
+
+CHANGE = {"role": "fabric", "resource": "nm_profile:a", "action": "create", "detail": "x"}
+FULL: dict[str, Any] = {
+    **EMPTY,
+    "facts": {"rails": []},
+    "stale": ["rails"],
+    "changes": [CHANGE],
+    "pending": [{**CHANGE, "consent": "fabric_allow_activation"}],
+    "orphans": [{"role": "fabric", "resource": "file:/a"}],
+    "diff": [{"prepared": "x\n"}],
+    "wishes": [{"unit": "gb10-vllm.service", "who": "me", "since": "a", "until": "", "shown": ""}],
+    "guard": {"id": "f" * 16, "seconds": 130, "resources": ["nm_profile:a"]},
+    "error": {"kind": "busy", "message": "another run is at work"},
+    "subprocesses": 9,
+}
+WRONG: tuple[Any, ...] = (
+    None, True, 5, -1, 1e12, 10**400, float("nan"), "", "text", [], [7], [None], [[]], [{}], {}, {"a": 1},
+)  # fmt: skip
+
+
+def parsed(said: Any) -> dict[str, Any]:
+    return transport.parse(transport.MARKER + json.dumps(said))
+
+
+def test_a_sound_answer_passes() -> None:
+    assert parsed(FULL) == FULL and parsed(EMPTY) == EMPTY
+
+
+def test_the_schema_has_all_that_the_engine_says(tmp_path: Any) -> None:
+    said = engine({"verb": "nonsense"}, System(tmp_path))
+    assert {*said} == {*get_type_hints(engine_answer.Answer), "facts"} == {*EMPTY}
+    assert parsed(said)["error"]["kind"] == "request"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"guard": {**FULL["guard"], "seconds": 1e12}}, "answer.guard.seconds is 1000000000000.0, and must be"),
+        ({"guard": {**FULL["guard"], "seconds": -1}}, "answer.guard.seconds is -1, and must be"),
+        ({"guard": {"seconds": 5}}, "answer.guard.id is missing"),
+        ({"changes": 5}, "answer.changes is 5, and must be a list"),
+        ({"changes": [{"role": "x"}]}, "answer.changes[0].resource is missing"),
+        ({"error": "no"}, "answer.error is 'no', and must be a mapping"),
+        ({"diff": [1]}, "answer.diff[0] is 1, and must be a mapping"),
+        ({"subprocesses": 10**9}, "answer.subprocesses is 1000000000, and must be"),
+        ({"facts": []}, "facts is [], and must be a mapping"),
+    ],
+)
+def test_a_wrong_value_is_named(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(facts_schema.WrongFact) as caught:
+        parsed({**FULL, **wrong})
+    assert str(caught.value).startswith(says)
+
+
+@pytest.mark.parametrize("key", EMPTY)
+def test_a_key_that_is_missing_is_named(key: str) -> None:
+    with pytest.raises(facts_schema.WrongFact, match=f"answer.{key} is missing"):
+        parsed({name: value for name, value in EMPTY.items() if name != key})
+
+
+def test_no_wrong_value_ends_in_an_error_of_pythons() -> None:
+    refused = passed = tracebacks = 0
+    for key in FULL:
+        for wrong in WRONG:
+            try:
+                parsed({**FULL, key: wrong})
+                passed += 1
+            except facts_schema.WrongFact:
+                refused += 1
+            except Exception:
+                tracebacks += 1
+    tally("a host sends an answer with a value of a wrong type", refused + passed + tracebacks, tracebacks)
+    assert refused > 3 * passed > 0 and not tracebacks
