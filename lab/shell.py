@@ -53,7 +53,7 @@ def step(message: str) -> Iterator[None]:
 
 
 def not_installed(program: str) -> LabError:
-    return LabError(f"{program} is not installed; `python3 -m lab deps` installs what is missing")
+    return LabError(f"{program} is not installed; `python3 -m lab deps`, for arm64 with --arch arm64, installs it")
 
 
 def run(argv: Sequence[str | Path], *, stdin: str | None = None, log: Path | None = None) -> str:
