@@ -138,7 +138,7 @@ def build(tree: vendor.VendorTree, kind: str) -> Image:
     base = cache(architecture) / f"debian-{digest((RELEASE, *packages), _files(INITRAMFS))}"
     with programs_of(architecture):
         if not base.is_dir():
-            with step(f"Debian root by mmdebstrap (about {10 if architecture.foreign else 1} min)"):
+            with step(f"Debian root by mmdebstrap (about {12 if architecture.foreign else 1} min)"):
                 _debian(base, packages, architecture)
         name = digest((base.name, tree.digest), [INSTALL, CUSTOMIZE, *_files(HERE / "root")])
         spark = base.with_name(f"spark-{name}")

@@ -36,6 +36,7 @@ from lab.vendor import VendorTree
 MACHINE = Path("/run/gb10-lab")  # lock, checkout (whose lab is up), inotify.json
 INVENTORY = CHECKOUT / "inventory" / "lab"
 GPU_SCENARIOS = ("idle", "loaded", "throttled", "hung", "absent")
+BOOT_S = 1200  # of a machine: an emulated CPU of another architecture took 300 s on a busy machine
 Cut = tuple[str, str]
 
 
@@ -346,13 +347,13 @@ def _start_machines(lab: State, plan: Topology, hosts: list[Host], fresh: list[H
     for machine in machines:
         machine.resume(_ports_up(lab, plan, machine.host, running))
     _set_links(lab, plan)  # of those that ran before, too
-    _each(hosts, lambda host: wait_booted(host, 300))
+    _each(hosts, lambda host: wait_booted(host, BOOT_S))
     _each(fresh, _set_clock)
 
 
 def _take_snapshot(machine: Machine) -> None:
     machine.first_boot()
-    wait_booted(machine.host, 600)
+    wait_booted(machine.host, BOOT_S)
     machine.save()
 
 
