@@ -114,7 +114,7 @@ def cache(architecture: Architecture) -> Path:
 
 @contextlib.contextmanager
 def programs_of(architecture: Architecture) -> Iterator[None]:
-    """Lets this machine run an architecture's programs, and leaves it as it was.
+    """Lets this machine's kernel run an architecture's programs, and has it forget them afterwards.
 
     Debian's packages do that by themselves, but not in a container, nor on a machine without systemd.
     """
