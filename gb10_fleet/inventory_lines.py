@@ -111,7 +111,7 @@ def _single(host: str) -> Sequence[str]:
     from ansible.plugins.inventory import expand_hostname_range
 
     # Ansible has no types for it.
-    return list(expand_hostname_range(host)) if "[" in host else []  # type: ignore[no-untyped-call]
+    return list(expand_hostname_range(host)) if "[" in host else []
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ def read(words: Sequence[str]) -> Any:
     """The options, as ansible-playbook's argparse has them; ValueError where it would not take them."""
     from ansible.cli.playbook import PlaybookCLI  # 0.4 s that a command without such words should not pay
 
-    command: Any = PlaybookCLI(["ansible-playbook"])  # type: ignore[no-untyped-call]
+    command: Any = PlaybookCLI(["ansible-playbook"])
     command.init_parser()
     said = io.StringIO()
     try:

@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
         host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
         before = _boot_id_in(arguments["boot_id"])
         if before is None:
-            raise AnsibleActionFail(f"boot_id: expected a boot id, found {arguments['boot_id']!r}")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"boot_id: expected a boot id, found {arguments['boot_id']!r}")
         begun = told = time.monotonic()
         while True:
             boot_id = self._boot_id(str(host))

@@ -53,9 +53,9 @@ def _delivered(judged: Any) -> dict[str, Any]:
     try:
         result = documents.plain(judged)
     except TypeError as error:
-        raise AnsibleActionFail(f"judged: {error}") from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(f"judged: {error}") from None
     if not isinstance(result, dict) or not {"findings", "msg", "failed"} <= result.keys():
-        raise AnsibleActionFail("judged: expected the result of gb10.fleet.probe for this host")  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail("judged: expected the result of gb10.fleet.probe for this host")
     if result["failed"] or result.get("unreachable"):
         del result["findings"]  # of a failure Ansible shows everything; `msg` says it, and the probe's result has them
     return result

@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
         )
         for name in ("concurrency", "timeout_s"):
             if options[name] < 1:
-                raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")  # type: ignore[no-untyped-call]
+                raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")
         target.refuse_inventory(task_vars or {})
         started = time.monotonic()
         records, clusters = self._scan(task_vars or {}, options["concurrency"], options["timeout_s"])
@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
         try:
             limit = None if self._task.check_mode else drift_report.write(document, directory)
         except OSError as error:
-            raise AnsibleActionFail(f"the result cannot be written below {directory}: {error}") from error  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"the result cannot be written below {directory}: {error}") from error
         result.update(
             document,
             changed=False,
@@ -97,7 +97,7 @@ class ActionModule(ActionBase):
             given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
             records[reply.host] = _record(reply, timeout_s, clusters.get(reply.host, reply.host), given)
         if records.keys() != set(names):
-            raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")
         return {name: records[name] for name in names}, clusters
 
 

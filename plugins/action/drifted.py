@@ -27,5 +27,5 @@ class ActionModule(ActionBase):
             name = str((task_vars or {})["inventory_hostname"])
             result.update(drift_report.result(name, documents.plain(options["record"])))
         except (KeyError, TypeError, AttributeError) as error:
-            raise AnsibleActionFail(f"record: expected what gb10.fleet.drift says of this host: {error!r}") from error  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"record: expected what gb10.fleet.drift says of this host: {error!r}") from error
         return result

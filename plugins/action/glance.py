@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         )
         for name in ("every_s", "concurrency", "timeout_s"):
             if not options[name] > 0:
-                raise AnsibleActionFail(f"{name}: expected more than 0, found {options[name]}")  # type: ignore[no-untyped-call]
+                raise AnsibleActionFail(f"{name}: expected more than 0, found {options[name]}")
         task_vars = task_vars or {}
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_play_hosts_all"])

@@ -59,12 +59,12 @@ class ActionModule(ActionBase):
 
     def _inline(self, role: str, raw: Any) -> dict[str, Any]:
         if not isinstance(raw, (list, tuple)):
-            raise AnsibleActionFail("resources: expected a list")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail("resources: expected a list")
         resources = [self._rendered(index, resource) for index, resource in enumerate(raw)]
         try:  # what the engine would say, without a call to the host
             parse_documents([(role, resources)], {})
         except DocumentError as error:
-            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(str(error)) from None
         return self._call([{"role": role, "resources": resources}])
 
     def _roles(self, roles: Sequence[str]) -> tuple[list[str], dict[str, Any] | None]:
@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
             if not answer["stale"]:
                 return [], answer
             facts, verified = answer["facts"], True
-        raise AnsibleActionFail(  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(
             f"{self._host.name}: its facts changed with every call ({', '.join(answer['stale'])}); "
             "find out what changes them, then run again"
         )
@@ -114,14 +114,14 @@ class ActionModule(ActionBase):
         try:
             resource = documents.plain(raw)
         except TypeError as error:
-            raise AnsibleActionFail(f"{where}: {error}") from None  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{where}: {error}") from None
         if not isinstance(resource, dict) or resource.get("template") is None:
             return resource
         name = resource.pop("template")
         if "file" not in resource or not isinstance(name, str):
-            raise AnsibleActionFail(f"{where}.template: expected the name of a template, for a file resource")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{where}.template: expected the name of a template, for a file resource")
         if any(resource.get(key) is not None for key in documents.FILE_CONTENTS):
-            raise AnsibleActionFail(f"{where}.template: is for a file without {', '.join(documents.FILE_CONTENTS)}")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{where}.template: is for a file without {', '.join(documents.FILE_CONTENTS)}")
         source = Path(self._find_needle("templates", name))  # type: ignore[no-untyped-call]
         text = trust_as_template(self._loader.get_text_file_contents(str(source)))
         templar = self._templar.copy_with_new_env(searchpath=[str(source.parent)])

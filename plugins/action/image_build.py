@@ -48,7 +48,7 @@ class ActionModule(LongStepAction):
         try:
             self._plan = own.view({}).plan(vllm_image.plan)
         except SettingsError as error:
-            raise AnsibleActionFail(f"{own.name}: {error}") from None  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{own.name}: {error}") from None
         result.update(changed=False, image="", digests=[], json="", lines=[])
         if self._plan.refusals:
             return {**result, "failed": True, "msg": "\n".join(f"{own.name}: {text}" for text in self._plan.refusals)}

@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
         value = notify_action.value(self, task_vars)
         told = documents.plain(arguments["event"])
         if value is None and told is None:
-            raise AnsibleActionFail(f"{notify.VARIABLE} is not set; {notify.EXPECTED}")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{notify.VARIABLE} is not set; {notify.EXPECTED}")
         if value is None:
             result.update(changed=False, msg=f"{notify.VARIABLE} is not set")
             return result

@@ -52,7 +52,7 @@ def _plan(role: str, view: View) -> plan.RolePlan:
     try:
         return plan.of(role, view)
     except (plan.PlanError, plan.SettingsError) as error:
-        raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(str(error)) from None
 
 
 host.preload()

@@ -135,7 +135,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(str(error)) from None
 
 
 def _answer(reply: scan.Reply) -> dict[str, Any] | ValueError:

@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
             }
         )
         if bool(options["roles"]) == options["all"]:
-            raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")
         target.refuse_inventory(task_vars)
         variables = host.Variables(task_vars, self._templar.template)
         said, answer = verbs.ask(

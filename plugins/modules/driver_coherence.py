@@ -98,7 +98,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.main
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)  # type: ignore[no-untyped-call]
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     if os.geteuid() != 0:
         module.fail_json(msg="GRUB's menu and the manifest are for root to read: set become: true")
     try:

@@ -114,7 +114,7 @@ def main() -> None:
         "every_s": {"type": "float", "default": 1.0},
         "load": {"type": "dict", "options": LOAD},
     }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     asked = module.params
     for name in COUNTS:
         if not asked[name] > 0:

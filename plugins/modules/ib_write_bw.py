@@ -173,7 +173,7 @@ TEST = {
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "tests": {"type": "list", "elements": "dict", "options": TEST, "required": True},
             "pairing_timeout_s": {"type": "int", "default": arguments.PAIRING_TIMEOUT_S},
@@ -189,7 +189,7 @@ def main() -> None:
     hcas = gids.read_hcas(gids.Sysfs())
     if module.check_mode:
         module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
-    executable = module.get_bin_path("ib_write_bw")  # type: ignore[no-untyped-call]
+    executable = module.get_bin_path("ib_write_bw")
     try:
         version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
     except StuckError as error:

@@ -85,7 +85,7 @@ STEPS = ["look", "read", "start", "examine", "serve", "settle"]
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "default": "evidence/images"},
             "step": {"type": "str", "choices": STEPS},

@@ -168,9 +168,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import Im
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
-        argument_spec={"image": {"type": "str", "required": True}}, supports_check_mode=True
-    )
+    module = AnsibleModule(argument_spec={"image": {"type": "str", "required": True}}, supports_check_mode=True)
     try:
         facts = docker.read(module.params["image"])
     except ImageError as error:

@@ -118,7 +118,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "step": {"type": "str", "required": True, "choices": ["read", "download", "offer", "take", "withdraw"]},
             "service": {"type": "str", "default": "vllm"},

@@ -90,7 +90,7 @@ RAIL = {
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "token": {"type": "str", "required": True, "no_log": False},
             "host": {"type": "str", "required": True},

@@ -95,7 +95,7 @@ PING = {
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={"pings": {"type": "list", "elements": "dict", "options": PING, "required": True}},
         supports_check_mode=True,
     )
@@ -103,7 +103,7 @@ def main() -> None:
         pings = rail_ping.parse_pings(module.params["pings"])
     except ValueError as error:
         module.fail_json(msg=str(error))
-    executable = module.get_bin_path("ping")  # type: ignore[no-untyped-call]
+    executable = module.get_bin_path("ping")
     try:
         results = rail_ping.run_pings(pings, executable)
     except StuckError as error:

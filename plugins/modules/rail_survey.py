@@ -91,7 +91,7 @@ LISTEN_S = 20  # at most; it ends when all that are expected were heard
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "address_range": {"type": "str"},
             "rails": {"type": "dict", "default": {}},
@@ -115,7 +115,7 @@ def main() -> None:
         routes = ""  # a kernel without it: prefixes are then assumed
     tables = gid_report.describe(gids.read_hcas(gids.Sysfs(), routes), network, rails)
     try:
-        ping = module.get_bin_path("ping")  # type: ignore[no-untyped-call]
+        ping = module.get_bin_path("ping")
         with rail_ping.started(pings, ping) as answers:
             heard = neighbours.talk(given["token"], given["host"], calls, LISTEN_S)[0] if calls else None
             answered = answers()

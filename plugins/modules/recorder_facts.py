@@ -68,7 +68,7 @@ def main() -> None:
         "boots": {"type": "list", "elements": "dict", "required": True},
         "shown_s": {"type": "float", "default": 10.0},
     }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     name = module.params["of"]
     if not re.match(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", name):
         module.fail_json(msg=f"of is {name!r}; it must be the name of a host")

@@ -94,7 +94,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.update import 
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "cluster": {"type": "str", "default": ""},
             "plan": {"type": "dict"},

@@ -83,7 +83,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases import read, u
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "packages": {"type": "bool", "default": False},
             "guids": {"type": "list", "elements": "str", "default": []},

@@ -94,7 +94,7 @@ _RUNS = ("active", "activating", "reloading")
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "stopped": {"type": "str"},
             "available_bytes": {"type": "int"},

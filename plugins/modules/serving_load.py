@@ -158,7 +158,7 @@ LOAD = {
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "load": {"type": "dict", "options": LOAD},
             "busy_percent": {"type": "float", "required": True},

@@ -152,7 +152,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_p
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "url": {"type": "str", "default": "http://127.0.0.1:8000"},
             "model": {"type": "str", "required": True},

@@ -171,7 +171,7 @@ ROUTES = Path("/proc/net/route")
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "address_range": {"type": "str"},
             "rails": {"type": "dict", "default": {}},

@@ -80,7 +80,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts impor
 def main() -> None:
     """Read, return."""
     spec = {"paths": {"type": "list", "elements": "str", "default": []}}
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     module.exit_json(changed=False, ansible_facts={"gb10_spark": collect(HostReader(), module.params["paths"])})
 
 

@@ -122,7 +122,7 @@ def acted(system: System, asked: dict[str, Any], *, check: bool) -> dict[str, An
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "action": {"type": "str", "required": True, "choices": ["arm", "promote", "back", "settle", "status"]},
             "kernel": {"type": "str"},

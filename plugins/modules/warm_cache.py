@@ -90,7 +90,7 @@ STEPS = ["read", "make", "offer", "take", "withdraw"]
 
 
 def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
+    module = AnsibleModule(
         argument_spec={
             "step": {"type": "str", "required": True, "choices": STEPS},
             "service": {"type": "str", "default": "vllm"},

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap.texts import Places
 

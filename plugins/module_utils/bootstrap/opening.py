@@ -11,12 +11,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NoReturn
 
-TYPE_CHECKING = False  # importing typing for it takes longer
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import NoReturn
-
     from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap.texts import Places
 
 ANSWER = "GB10-ANSWER:"  # the engine's answer behind it, as JSON

@@ -16,14 +16,11 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import opening
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System, sha256
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 # Digest of a text -> the ways to where it belongs: keys and indices from the whole request on.
 Places = Mapping[str, Sequence[Sequence["str | int"]]]

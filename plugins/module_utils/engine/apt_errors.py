@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
@@ -32,12 +34,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Owner
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Resource, Step
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def converge(

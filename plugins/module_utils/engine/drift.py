@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
@@ -20,10 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KIN
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def drift(system: System) -> Outcome | None:

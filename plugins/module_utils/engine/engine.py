@@ -13,6 +13,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
@@ -27,12 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Step,
     shown,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _WRITTEN = tuple(name for name, kind in KINDS.items() if kind.declarable)
 

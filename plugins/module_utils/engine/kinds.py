@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Kind
@@ -20,10 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.kernel
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import PackageKind
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import ProfileKind, checkpoint_s
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import UnitKind
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 # In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
 _KINDS: tuple[Kind[Any, Any], ...] = (

@@ -16,13 +16,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 RUN_DIRECTORY = "/run/gb10-fleet"
 LOCK = f"{RUN_DIRECTORY}/lock"

@@ -16,13 +16,9 @@ import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import MAXYEAR, datetime
+from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 STATE_DIRECTORY = "/var/lib/gb10-fleet"
 MANIFEST = f"{STATE_DIRECTORY}/manifest.json"
@@ -30,7 +26,7 @@ FORMAT = 1
 UTC = "%Y-%m-%dT%H:%M:%SZ"
 ON_DEMAND = "on_demand"  # where a wish says whose it is: nobody's, the unit is asleep until a request starts it
 
-Record = Mapping[str, "Any"]
+Record = Mapping[str, Any]
 
 
 class Owner(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, lock, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
@@ -31,15 +32,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profil
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import wait_for_checkpoint
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import UNIT
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _VERBS = ("converge", "drift", "undo", "wish")
 _WISHES = ("stopped", "started")

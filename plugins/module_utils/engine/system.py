@@ -12,16 +12,13 @@ import posixpath
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import commands, folders
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 # A temporary file lies beside its target: a rename is atomic only within one file system. The leading dot hides it
 # from everything that reads whole directories (sysctl.d, apt.conf.d, systemd), the fixed name lets the next run
@@ -138,8 +135,6 @@ class System:
 
     @property
     def root(self) -> Path:
-        from pathlib import Path  # here: it loads urllib and ipaddress, a tenth of what a look at a host costs
-
         return Path(self._root)
 
     def path(self, absolute: str) -> Path:

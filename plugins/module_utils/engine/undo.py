@@ -9,6 +9,8 @@ Everything that speaks against it is said before anything changes. An undo that 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
@@ -32,12 +34,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KIN
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry, Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import gone_again
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def undo(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
@@ -29,7 +30,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit, inactive_of
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
 UNITS = "/etc/systemd/system"

@@ -13,14 +13,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import BRANCH
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 # Packages that a host need not have for a pattern to bring them in: other drivers, whose names have
 # another branch or (from 590 on) none, and kernels.

@@ -14,13 +14,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System, sha256
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 SOURCES_LIST = "/etc/apt/sources.list"
 SOURCES_PARTS = "/etc/apt/sources.list.d"

@@ -9,16 +9,13 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-Facts = dict[str, "Any"]
+Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,10 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json")
 MOST_BYTES = 262144  # of a text; the longest config.json that is known has 120 kB, of modules that are not quantized

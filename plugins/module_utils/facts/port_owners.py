@@ -15,12 +15,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 KEYFILES = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
 NETPLAN = ("/etc/netplan", "/run/netplan", "/lib/netplan")

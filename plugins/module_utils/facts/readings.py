@@ -9,10 +9,7 @@ The controller reads facts without importing what gathers them: Ansible compiles
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 # The way out of many a fault of a rail.
 RUN_FABRIC = "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`"

@@ -15,15 +15,12 @@ import os
 import select
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, quoted, text_of, uptime
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 LINE = "GB10-GLANCE:"  # a look behind it, as JSON
 DEADLINE_S = 2.0  # of a server that is asked for its counters

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.gpu import GPU_DEADLINE_S
@@ -20,10 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     number,
     quoted,
 )
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 LARGEST_REFUSAL = 1000  # characters of an answer that is no row
 TEXTS = {"name": "name", "driver": "driver_version", "pstate": "pstate"}

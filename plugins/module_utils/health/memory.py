@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import memory_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Part, Unknown, checked, quoted
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 # What a detector needs, by the kernel's names.
 LINES = {

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unknown, quoted
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 FOLDER = "/sys/class/infiniband"
 _MOST = 32  # devices; a Spark has four

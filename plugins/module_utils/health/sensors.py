@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Part, Unknown, checked, quoted
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 THERMAL, HWMON, NVME = "/sys/class/thermal", "/sys/class/hwmon", "/sys/class/nvme"
 DEADLINE_S = 10.0

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
 _LARGEST_READ = 4096  # characters of what is quoted; hiding makes it shorter, seldom by so much
 LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
-Values = dict[str, "Any"]
+Values = dict[str, Any]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")
@@ -81,7 +78,7 @@ class Notes:
 def text_of(host: HostReader, path: str) -> str:
     """A file, as far as a sound one goes; Unknown where it is absent, empty or far too large."""
     try:
-        with open(host.system.place(path), "rb") as file:  # noqa: PTH123 - pathlib takes long to import
+        with open(host.system.place(path), "rb") as file:  # noqa: PTH123 - a text, not a path
             content = file.read(LARGEST_TEXT + 1)
     except OSError as error:
         raise Unknown(f"{path}: {error.strerror}") from None

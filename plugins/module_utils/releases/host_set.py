@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
     HELPERS,

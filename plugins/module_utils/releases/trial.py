@@ -17,11 +17,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import BRANCH

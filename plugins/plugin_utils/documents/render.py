@@ -201,7 +201,7 @@ def _environment() -> Environment:
     # What core overrides of Jinja's own (default, map, defined, ...) knows undefined values of Ansible's layer only.
     for module in (core_filters, mathstuff):
         environment.filters = {**module.FilterModule().filters(), **environment.filters}
-    environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
+    environment.tests = {**core_tests.TestModule().tests(), **environment.tests}
     return environment
 
 

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 # A test compares them with what is imported on a host.
 SOURCES = (
-    *(f"engine/{name}.py" for name in ("commands", "folders", "structs", "system")),
+    *(f"engine/{name}.py" for name in ("commands", "folders", "system")),
     *("facts/gpu.py", "facts/host_reader.py", "facts/memory_blocks.py"),
     *(f"health/{name}.py" for name in ("glance", "gpu", "memory", "rails", "sensors", "texts")),
     "programs/watchdog/metrics.py",

@@ -63,7 +63,7 @@ def named(host: str) -> Iterator[None]:
         with memory():
             yield
     except TooMuch as error:
-        raise AnsibleActionFail(f"{host}: {error}; see on the host what writes so much, then run again") from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(f"{host}: {error}; see on the host what writes so much, then run again") from None
 
 
 def fit(said: object) -> None:

@@ -45,7 +45,7 @@ class FileStepAction(LongStepAction):
         )
         own = host.Host(self, task_vars)
         if own.facts is None:
-            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")
         self._name, self._vars = own.name, task_vars
         context, _ = own.render([], own.facts)
         self._fabric = context.plan(fabric.plan)

@@ -173,7 +173,7 @@ class Host:
         """The facts of now, by a call that does nothing else."""
         answer = self.converge([], check=True)
         if answer["error"]:
-            raise AnsibleActionFail(f"{self.name}: {answer['error']['message']}")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"{self.name}: {answer['error']['message']}")
         facts: dict[str, Any] = answer["facts"]
         return facts
 
@@ -255,7 +255,7 @@ def check_roles(names: Iterable[str]) -> None:
     for name in names:
         if name not in catalog.ROLES:
             known = ", ".join(catalog.ROLES)
-            raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")
 
 
 def refusals(document: documents.Rendered) -> list[str]:
@@ -316,6 +316,6 @@ def said_consents(variables: Mapping[str, Any], names: Iterable[str], given: Map
 def consent(name: str, value: Any) -> bool:
     """A consent as text, for example from the command line: "false" must not pass for true, nor "maybe" for false."""
     try:
-        return bool(boolean(value, strict=True))  # type: ignore[no-untyped-call]
+        return bool(boolean(value, strict=True))
     except TypeError:
-        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None

@@ -36,5 +36,5 @@ def _places(host: Host, inventory: Any, extra: Mapping[str, Any]) -> Iterator[tu
 
 def _given(entity: Host | Group, inventory: Any) -> dict[str, Any]:
     """In the inventory itself, and in host_vars or group_vars beside it."""
-    beside = get_vars_from_inventory_sources(inventory._loader, inventory._sources, [entity], "all")  # type: ignore[no-untyped-call]
+    beside = get_vars_from_inventory_sources(inventory._loader, inventory._sources, [entity], "all")
     return {**entity.vars, **beside}

@@ -53,7 +53,7 @@ def before_forks() -> None:
     """
     from ansible.plugins.loader import filter_loader  # here: gb10 imports this file, and not Ansible
 
-    filter_loader.get("ansible.builtin.default")  # type: ignore[no-untyped-call]
+    filter_loader.get("ansible.builtin.default")
     gc.freeze()
 
 

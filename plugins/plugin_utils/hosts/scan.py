@@ -176,11 +176,11 @@ class Routes:
     def __init__(self, action: ActionBase) -> None:
         # The action's own context holds what belongs to the first host, a password for example; that of Ansible's
         # worker holds what was typed for the whole run.
-        self._context = PlayContext()  # type: ignore[no-untyped-call]
+        self._context = PlayContext()
         self._run = getattr(multiprocessing.current_process(), "_play_context", None)
         self._templar = action._templar
         self._shell = action._connection._shell
-        self._keys = action._task.dump_attrs()  # type: ignore[no-untyped-call]
+        self._keys = action._task.dump_attrs()
         self._keys["connection"] = action._task.play.connection  # in ansible-core 2.21 the task's is the first host's
         self._keys["timeout"] = self._context.timeout  # to connect; the task's own keyword limits its whole run
         del self._keys["retries"]  # the task's, where the plugin means those of a connection
@@ -214,9 +214,7 @@ class Routes:
     def _connection(self, variables: dict[str, Any]) -> Any:
         """Ansible's connection plugin with the options of this host."""
         name = self.value(variables, "ansible_connection", self._keys["connection"])
-        connection = connection_loader.get(  # type: ignore[no-untyped-call]
-            name, self._context, new_stdin=None, shell=self._shell
-        )
+        connection = connection_loader.get(name, self._context, new_stdin=None, shell=self._shell)
         if connection is None or connection.transport not in ("ssh", "local"):
             raise AnsibleError(f"the scan goes over ssh (or local), and this host's ansible_connection is {name}")
         templar = self._templar.copy_with_new_env(available_variables=variables)
@@ -233,19 +231,19 @@ class Routes:
 
     def interpreter(self, variables: dict[str, Any]) -> str:
         """The Python of one host, from its variables or ansible.cfg; empty where these leave it to a discovery."""
-        given = constants.config.get_config_value("INTERPRETER_PYTHON", variables=variables)  # type: ignore[no-untyped-call]
+        given = constants.config.get_config_value("INTERPRETER_PYTHON", variables=variables)
         path = str(self.value({"given": given, **variables}, "given"))
         return "" if path.startswith("auto") else path
 
     def _become(self, connection: Any, variables: dict[str, Any]) -> Any:
         """The become plugin of this host; None where it has none or needs none."""
-        if not boolean(self.value(variables, "ansible_become", self._keys["become"]) or False):  # type: ignore[no-untyped-call]
+        if not boolean(self.value(variables, "ansible_become", self._keys["become"]) or False):
             return None
         method = self.value(variables, "ansible_become_method", self._keys["become_method"])
-        become = become_loader.get(method)  # type: ignore[no-untyped-call]
+        become = become_loader.get(method)
         if become is None:
             raise AnsibleError(f"the become plugin {method} was not found")
-        names = constants.config.get_plugin_vars("become", become._load_name)  # type: ignore[no-untyped-call]
+        names = constants.config.get_plugin_vars("become", become._load_name)
         options = {name: self.value(variables, name) for name in names if name in variables}
         become.set_options(task_keys={**self._keys, **self._typed("become_pass")}, var_options=options)
         try:

@@ -48,7 +48,7 @@ def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, 
     if not _matches(inventory, pattern):
         raise NoTarget(f"{_of(pattern)} matches no host; {_groups(groups)}")
     if limit:
-        inventory.subset(limit)  # type: ignore[no-untyped-call]
+        inventory.subset(limit)
         if not _matches(inventory, pattern):
             raise NoTarget(f"--limit {limit} leaves no host of {_of(pattern)}: name hosts or groups of it")
 
@@ -59,18 +59,18 @@ def _matches(inventory: InventoryManager, pattern: Any) -> bool:
     if isinstance(pattern, str) and not _PATTERN.search(pattern) and pattern not in known:
         return False
     try:
-        return bool(inventory.get_hosts(pattern))  # type: ignore[no-untyped-call]
+        return bool(inventory.get_hosts(pattern))
     except AnsibleError:  # host_pattern_mismatch = error
         return False
 
 
 def _inventory(groups: Mapping[str, Sequence[str]], loader: DataLoader | None) -> InventoryManager:
     """One with these groups and nothing else: Ansible gives a template no way to its own."""
-    inventory = InventoryManager(loader, parse=False)  # type: ignore[no-untyped-call]
+    inventory = InventoryManager(loader, parse=False)
     for group, hosts in groups.items():
-        inventory.add_group(group)  # type: ignore[no-untyped-call]
+        inventory.add_group(group)
         for host in hosts:
-            inventory.add_host(host, group=group)  # type: ignore[no-untyped-call]
+            inventory.add_host(host, group=group)
     return inventory
 
 

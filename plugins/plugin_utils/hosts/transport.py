@@ -154,7 +154,7 @@ def _confirmed(
                 break
         except (AnsibleConnectionFailure, NoAnswer) as error:
             if late:
-                raise AnsibleActionFail(  # type: ignore[no-untyped-call]
+                raise AnsibleActionFail(
                     f"{task_vars['inventory_hostname']}: {what}, and the host could not be reached over a new"
                     f" connection; it goes back by itself, within two minutes from now at the latest: if it is not"
                     f" there then, go to its console ({error})"
@@ -178,7 +178,7 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
     def run(program: bytes) -> dict[str, Any]:
         try:
             with bounds.memory(), scan.piped(action._connection):
-                done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
+                done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)
                 bounds.fit(done["stdout"])
         except bounds.TooMuch as error:
             raise NoAnswer(str(task_vars["inventory_hostname"]), str(error)) from None
@@ -326,7 +326,7 @@ def _digest(text: str) -> str:
 
 def _interpreter(action: ActionBase, task_vars: Mapping[str, Any]) -> str:
     """The inventory's or ansible.cfg's interpreter; the engine needs no discovery, the system's own will do."""
-    given = task_vars.get("ansible_python_interpreter") or C.config.get_config_value(  # type: ignore[no-untyped-call]
+    given = task_vars.get("ansible_python_interpreter") or C.config.get_config_value(
         "INTERPRETER_PYTHON", variables=task_vars
     )
     interpreter = str(action._templar.template(given))

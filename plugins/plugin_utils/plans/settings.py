@@ -77,16 +77,16 @@ def _ordered(given: Any) -> Any:
 @cache
 def _converted(role: str, own: str) -> str:
     """Hosts of one group say the same; each gets a copy of its own."""
-    validator = ArgumentSpecValidator(catalog.declared_variables().roles[role])  # type: ignore[no-untyped-call]
-    return json.dumps(validator.validate(json.loads(own)).validated_parameters)  # type: ignore[no-untyped-call]
+    validator = ArgumentSpecValidator(catalog.declared_variables().roles[role])
+    return json.dumps(validator.validate(json.loads(own)).validated_parameters)
 
 
 def value(name: str, option: Mapping[str, Any], given: Any) -> Any:
     """One variable as its role gets it; one with a mistake as it is."""
     if _mistakes(name, option, given):
         return given
-    validator = ArgumentSpecValidator({name: dict(option)})  # type: ignore[no-untyped-call]
-    return validator.validate({name: given}).validated_parameters[name]  # type: ignore[no-untyped-call]
+    validator = ArgumentSpecValidator({name: dict(option)})
+    return validator.validate({name: given}).validated_parameters[name]
 
 
 def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
@@ -108,8 +108,8 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
         return [f"{name} holds an item that is no text: a list, a mapping or nothing. Write a text for each"]
     # A default is sound by itself, and one that is not given is not the operator's.
     spec = {key: part for key, part in option.items() if key != "default"}
-    validator = ArgumentSpecValidator({name: spec})  # type: ignore[no-untyped-call]
-    errors = validator.validate({name: value}).errors.errors if fits else []  # type: ignore[no-untyped-call]
+    validator = ArgumentSpecValidator({name: spec})
+    errors = validator.validate({name: value}).errors.errors if fits else []
     if fits and not any(isinstance(error, (ArgumentTypeError, ElementError)) for error in errors):
         return [str(error) for error in errors]
     if name in _NEVER_SHOWN:

@@ -1013,7 +1013,7 @@ def test_the_engine_accepts_what_the_roles_want() -> None:
 
 def in_play(expression: str, **variables: Any) -> Any:
     """What a variable of playbooks/converge.yml says."""
-    loader = DataLoader()  # type: ignore[no-untyped-call]
+    loader = DataLoader()
     (play,) = loader.load_from_file(str(ROOT / "playbooks/converge.yml"), trusted_as_template=True)
     return Templar(loader, variables=play["vars"] | {"inventory_hostname": "spark-a"} | variables).template(
         play["vars"][expression]

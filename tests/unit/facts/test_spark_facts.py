@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import network, readings
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import rails as rail_facts

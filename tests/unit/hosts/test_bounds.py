@@ -45,7 +45,7 @@ def typist(folder: Path, host: str, shell: str) -> scan.Typist:
     ssh = folder / f"ssh-{host}"
     ssh.write_text(f"#!/bin/sh\n{shell}\n")
     ssh.chmod(0o755)
-    connection = connection_loader.get("ssh", PlayContext(), new_stdin=None)  # type: ignore[no-untyped-call]
+    connection = connection_loader.get("ssh", PlayContext(), new_stdin=None)
     options = {"ansible_ssh_executable": str(ssh), "ansible_host": host, "ansible_ssh_args": ""}
     connection.set_options(var_options=options)
     return scan.Typist(host, connection, "remote", Message())

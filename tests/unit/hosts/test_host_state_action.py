@@ -251,8 +251,8 @@ def test_an_encrypted_value_is_sent_in_clear_text(plays: Plays) -> None:
     (plays.tmp_path / "password").write_text("p")
     from ansible.parsing.vault import VaultLib, VaultSecret
 
-    secret = VaultSecret(b"p")  # type: ignore[no-untyped-call]
-    cipher = VaultLib().encrypt(HIDDEN, secret=secret).decode()  # type: ignore[no-untyped-call]
+    secret = VaultSecret(b"p")
+    cipher = VaultLib().encrypt(HIDDEN, secret=secret).decode()
     text = "vllm_api_key: !vault |\n" + "".join(f"  {line}\n" for line in cipher.splitlines())
     (plays.tmp_path / "secret.yml").write_text(text)
     done(plays, "-e", "@secret.yml", "--vault-password-file", "password", roles=["vllm"])

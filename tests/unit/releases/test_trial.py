@@ -8,11 +8,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial, trial_files

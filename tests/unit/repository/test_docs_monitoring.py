@@ -31,14 +31,14 @@ def test_the_server_asks_each_other_host_once_and_is_let_in(tmp_path: Path) -> N
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": {name: {"ansible_host": at} for name, at in SPARKS.items()}}})
     )
-    loader = DataLoader()  # type: ignore[no-untyped-call]
+    loader = DataLoader()
     files = [str(tmp_path / "hosts.yml")]
-    inventory = InventoryManager(loader=loader, sources=files)  # type: ignore[no-untyped-call]
+    inventory = InventoryManager(loader=loader, sources=files)
     manager = VariableManager(loader=loader, inventory=inventory)
     hostvars = HostVars(inventory, manager, loader)
 
     def filled(host: str, variables: dict[str, Any]) -> dict[str, Any]:
-        named = inventory.get_host(host)  # type: ignore[no-untyped-call]
+        named = inventory.get_host(host)
         templar = Templar(loader=loader, variables={**manager.get_vars(host=named), "hostvars": hostvars})
         given = {name: trusted(value) if isinstance(value, str) else value for name, value in variables.items()}
         return {name: templar.template(value) for name, value in given.items()}

@@ -8,16 +8,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Union
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import Generic, NamedTuple, dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, ClassVar, TypeVar, Union
-
-    Pattern = Union[str, re.Pattern[str]]  # text is compiled when it is first asked
+Pattern = Union[str, re.Pattern[str]]  # text is compiled when it is first asked
 
 MAX_LINE = 4096
 MAX_CONTENT = 1024 * 1024  # bytes; configuration is small, so a larger value is a mistake or an attack
@@ -107,11 +104,8 @@ class Resource:
         return declared
 
 
-if TYPE_CHECKING:
-    R = TypeVar("R", bound=Resource)
-    S = TypeVar("S")
-else:
-    R = S = object
+R = TypeVar("R", bound=Resource)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)

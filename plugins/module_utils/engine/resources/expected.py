@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     Fields,
@@ -18,12 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_fields import parse_path
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _SENTENCE = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]+\Z")
 _TEXT = re.compile(r"(?!.*(\{\{|\{%))[!-~]+\Z")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File, Found
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.json_merge import (
@@ -17,10 +18,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.json_m
     taken_out,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, sha256
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _HIDDEN = "(secret)\n"
 

@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import openpgp
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -19,10 +20,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Limits,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import ACCESS, File
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 # A template that nobody rendered is no name of anything.
 _ABSOLUTE = r"/[^/](?!.*(\{\{|\{%))"

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     LEADING_SOURCE,
@@ -14,12 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import belongs_to_apt
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 ACCESS = ("owner", "group", "mode")
 

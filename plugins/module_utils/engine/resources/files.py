@@ -12,7 +12,9 @@ import os
 import posixpath
 import stat
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -39,17 +41,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_f
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import outdates_lists, unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import ACCESS, File, Found
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.json_merge import merge, noted
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
     TEMPORARY_PREFIX,
     HostError,
     System,
     set_access,
 )
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _STATES = ("present", "absent", "directory", "expected")
 _EXCHANGED = (errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # a link or another thing in place of what was there

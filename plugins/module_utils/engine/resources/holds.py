@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     COMES_BACK,
@@ -25,12 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
     read_database,
     run_locked,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 

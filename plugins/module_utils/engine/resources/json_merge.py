@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 OF_ANOTHER = "(not ours)"
 

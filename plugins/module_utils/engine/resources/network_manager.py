@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import SETTINGS, Profile
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import port_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import Network, link_name, lower_interfaces

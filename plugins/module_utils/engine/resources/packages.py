@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
@@ -39,13 +41,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\*?\Z")
 

@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Fields, Limits, Resource
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
 _INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z"

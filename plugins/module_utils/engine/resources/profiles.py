@@ -11,6 +11,8 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -46,13 +48,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profil
     take_away,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import lower_interfaces, read_network
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 _STORE_S = 30  # for all that is written before and after
 

@@ -14,6 +14,8 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     STARTS,
@@ -28,12 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_content import meaning
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
 LOADED = "/run/gb10-fleet/loaded.json"  # not for longer than a boot: that starts every unit anew

@@ -14,14 +14,11 @@ import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from .apt import Run, read_pins
 from .grub import KERNEL_FILE, read_grub
 from .texts import names_in, read_text
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO
 
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 KERNEL_JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=cat")

@@ -11,14 +11,11 @@ import json
 import math
 import os
 import re
+import socket
 import time
 from collections.abc import Iterable
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    import socket
-    from pathlib import Path
-    from typing import Any
+from pathlib import Path
+from typing import Any
 
 Counters = dict[str, "float | None"]
 
@@ -56,7 +53,7 @@ def services(root: str | Path = "/") -> list[Service]:
     found = []
     folder = f"{root}/{SETTINGS}"
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - pathlib takes long to import
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
     except OSError:
         names = []
     for name in names:
@@ -68,7 +65,7 @@ def services(root: str | Path = "/") -> list[Service]:
 
 
 def _settings(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as above
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
         return json.load(file)
 
 
@@ -102,7 +99,6 @@ def ask(service: Service, seconds: float) -> Counters:
 def page(address: str, port: int, seconds: float, most: int) -> tuple[int, bytes]:
     """The status of /metrics and what it has, up to `most` bytes; OSError or ValueError where there is none in time."""
     import http.client  # takes longer than all else here, and many hosts have no API
-    import socket
 
     until = time.monotonic() + seconds
     host = f"[{address}]" if ":" in address else address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KIN
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Progress, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, purged
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import settle_unit_files
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
 
 from tests.unit.engine.resources.test_packages import SET, FakeApt
