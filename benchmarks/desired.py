@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 # What a container can carry: Docker's engine and the rails need a kernel of their own.
 ROLES = ("kernel_parameters", "driver", "coherence", "container_toolkit", "page_cache", "memory_protection", "fabric")

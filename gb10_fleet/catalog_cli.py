@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog_age
-from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog_age import Entry
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog_age
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog_age import Entry
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.options import Json, Told
 from gb10_fleet.playbook import Outcome

@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import together
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count, printable, some
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import together
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge
 from rich.console import Console
 from rich.markup import escape

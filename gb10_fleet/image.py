@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.options import Json, NoLists, there
 from gb10_fleet.playbook import Order, Outcome, run

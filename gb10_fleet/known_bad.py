@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 from gb10_fleet import release_plan

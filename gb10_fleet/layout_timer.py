@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some, write
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some, write
 
 from gb10_fleet.services import Refused
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.ending import wrong_question
 from gb10_fleet.options import Json, pairs

@@ -21,8 +21,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import said_by as said_by_host
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed

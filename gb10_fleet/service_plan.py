@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Given, canonical

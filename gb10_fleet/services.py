@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
 RUNS = ("active", "activating", "reloading")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, named, told, wrong_answer
@@ -62,7 +62,7 @@ class Fleet:
 
 def _limits() -> dict[str, float]:
     """When memory counts as not returned."""
-    from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
     return {
         "limit_gib": catalog.load("health")["limits"]["hidden_gib"]["value"],
@@ -124,7 +124,7 @@ def _consent(question: str, yes: bool) -> None:
 def _is_time(until: str) -> None:
     """Refuse what is no time by any clock before a host is asked; whether it is over, the host's own clock says."""
     from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
-    from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+    from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
     try:
         if until:

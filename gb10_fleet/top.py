@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import Row, ServiceRow, row
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, printable
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load, patient, schema, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 

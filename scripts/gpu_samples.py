@@ -20,9 +20,9 @@ PROGRAM = ROOT / "plugins/module_utils/programs/gpu_load.py"
 
 def samples(count: int, every_s: float) -> list[dict[str, Any]]:
     """Each with the line as it came, and as values with the reasons of those that are missing."""
-    from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
-    from ansible_collections.gb10.fleet.plugins.module_utils.facts.gpu import GPU_DEADLINE_S
-    from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu_identity import GPU_DEADLINE_S
+    from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
     taken = []
     for left in range(count, 0, -1):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
-from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import load, read
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import load, read
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
 from scripts.gates import ROOT

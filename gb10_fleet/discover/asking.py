@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, probe, scan, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema, output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, scan, transport, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
 from gb10_fleet.discover.host_keys import Keys, known_hosts_lines, ssh_options

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines

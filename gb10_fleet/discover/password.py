@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
 
 from gb10_fleet import passwords

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.report import model
 from gb10_fleet.rollout.journal import Journal

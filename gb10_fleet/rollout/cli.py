@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
 from gb10_fleet import known_bad

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 
 from gb10_fleet.playbook import ROLL_CALL, STEP, Report
 from gb10_fleet.rollout.journal import GOOD

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count, printable
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from gb10_fleet.rollout.journal import text_of, utc
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import clusters
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window

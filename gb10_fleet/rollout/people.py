@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify
 
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout.journal import hosts_of

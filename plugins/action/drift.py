@@ -18,10 +18,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host, scan, target, transport, verbs
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify, notify_action
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify_action
 
 
 class ActionModule(ActionBase):

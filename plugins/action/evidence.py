@@ -14,15 +14,9 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, notify
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
-    evidence_files,
-    judge,
-    notify,
-    notify_action,
-    since,
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, judge, notify_action, since
 
 
 class ActionModule(ActionBase):

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, service_entries, settings, vllm_secrets
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import secrets as vllm_secrets
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 
 HIDDEN = vllm_secrets.HIDDEN
 # Where anything may stand, a secret too; beside its refusal nobody is to read it.

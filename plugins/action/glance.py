@@ -14,10 +14,10 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, stream, target, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 AGAIN_S = 5.0  # until a host whose connection ended is asked again
 

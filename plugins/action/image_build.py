@@ -12,12 +12,12 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan, evidence, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 
 MODULE = "gb10.fleet.image_build"
 LIMIT_S = 4 * 3600  # of one step that waits: an image of 40 GB is read twice, or a model loads twice

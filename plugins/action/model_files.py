@@ -12,8 +12,8 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.file_step import OFFER_LIMIT_S, FileStepAction
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_service
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer as model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 
 MODULE = "gb10.fleet.model_files"
 

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of reports/notify.py: tells people of an event, or that the hook works."""
+"""Front of ground/notify.py: tells people of an event, or that the hook works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify, notify_action
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify_action
 
 
 class ActionModule(ActionBase):

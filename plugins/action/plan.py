@@ -12,9 +12,9 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 
 class ActionModule(ActionBase):

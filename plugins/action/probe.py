@@ -17,15 +17,9 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import (
-    facts_schema,
-    host,
-    probe,
-    scan,
-    target,
-    transport,
-)
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300

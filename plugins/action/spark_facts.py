@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
 
 class ActionModule(ActionBase):

@@ -11,8 +11,10 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.file_step import OFFER_LIMIT_S, FileStepAction
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_service, vllm_warm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer, warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import warm
 
 ANSWER_S = 300
 

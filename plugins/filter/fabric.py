@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import cabling
 
 
 def wrong_cables(heard: Mapping[str, Sequence[Mapping[str, str]]], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:

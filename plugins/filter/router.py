@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.host import Inventory
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway_router
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import router as gateway_router
 
 
 def routers(hosts: Sequence[str], hostvars: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) -> list[str]:

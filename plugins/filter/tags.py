@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import tags
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import tags
 
 
 class FilterModule:

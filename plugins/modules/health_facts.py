@@ -2,7 +2,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of module_utils/health/read.py."""
+"""Front of module_utils/reading/health.py."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ health:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health.load import Load, Wish
-from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.load_run import Load, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 COUNTS = ("samples", "every_s")
 LOAD = {

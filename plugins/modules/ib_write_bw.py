@@ -154,9 +154,9 @@ tests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import arguments
-from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids, perftest_ends
+from ansible_collections.gb10.fleet.plugins.module_utils.system import arguments
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import StuckError
 
 TEST = {
     "name": {"type": "str", "required": True},

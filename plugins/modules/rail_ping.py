@@ -81,8 +81,8 @@ pings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import rail_ping
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import StuckError
 
 PING = {
     "name": {"type": "str", "required": True},

@@ -77,7 +77,6 @@ import ipaddress
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import (
     gid_remarks,
     gid_report,
@@ -85,6 +84,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric import (
     neighbours,
     rail_ping,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import StuckError
 
 ROUTES = Path("/proc/net/route")
 LISTEN_S = 20  # at most; it ends when all that are expected were heard

@@ -2,7 +2,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of module_utils/health/record.py."""
+"""Front of module_utils/reading/last_words.py."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ import re
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.health import record
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.recorder import ring
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import last_words as record
 
 
 def main() -> None:

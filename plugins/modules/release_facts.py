@@ -87,10 +87,10 @@ rehearsal:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import read_release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import rehearse
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.update import kept
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of module_utils/serving/services.py."""
+"""Front of module_utils/reading/services.py."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ returned:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import services
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import services
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _RUNS = ("active", "activating", "reloading")
 

@@ -136,10 +136,10 @@ readings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, run_command
 
 LOAD = {
     "model": {"type": "str", "required": True},

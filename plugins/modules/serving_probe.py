@@ -146,9 +146,9 @@ warm:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
 
 def main() -> None:

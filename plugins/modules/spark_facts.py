@@ -2,7 +2,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of module_utils/facts/spark_facts.py."""
+"""Front of module_utils/reading/spark_facts.py."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 
 def main() -> None:

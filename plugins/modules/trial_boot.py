@@ -93,8 +93,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _ENDS: dict[str, Callable[[System], dict[str, Any]]] = {
     "promote": trial.promote,

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, judgement
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver_pins as apt
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe as look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import removes_orphans, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 from tests.fleet.fleet import Fleet, named
 from tests.support.proofs import facts

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
 from tests.realvllm.real import Real

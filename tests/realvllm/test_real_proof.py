@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, run_command
 
 from tests.realvllm.real import Real
 

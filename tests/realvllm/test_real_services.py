@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import services
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import services
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
 
 from tests.realvllm import fleet as real_fleet

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.conf
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools, warm_cache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 
 from tests.realvllm.real import BIN, LONGEST_S
 from tests.support.ports import free_port

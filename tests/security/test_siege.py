@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 from tests.support.attacker import tally
 from tests.support.netns import Net

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 State = Mapping[str, Collection[str]]  # entries by their kind, as tests/fleet/on_host/baseline.py writes them
 _PLACES = re.compile(r"\{(?P<variable>\w+)\}|<(?P<low>\d+)-(?P<high>\d+)>|(?P<any>\*)")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import rules
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import rules
 
 NOW = 1_795_420_800.0  # 2026-11-23, some time of the day
 BOOT, FORMER = "b00700000002", "b00700000001"

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from lab.vendor.packages import nvidia_smi
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.measuring import rounds
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import rounds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 ROOT = Path(__file__).parents[2]

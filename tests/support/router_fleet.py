@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import router as program
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 from tests.support.ports import free_port
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 
 
 def only_service(view: View) -> ServicePlan:

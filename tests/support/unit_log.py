@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Timing, parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 
 def settings() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 
 from tests.support.kinds import EXAMPLES
 from tests.support.rooted import held, place

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
 

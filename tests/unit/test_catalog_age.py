@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, catalog_age
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, catalog_age
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison, models, recipes
 
 ENTRY = {"source": "s", "date": "2026-11-01", "confidence": "vendor"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = sorted(path.stem for path in (ROOT / "catalog/schema").glob("*.json"))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import children
-from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children, StuckError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import children
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Child, Children, StuckError
 
 
 @pytest.fixture

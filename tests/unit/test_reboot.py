@@ -14,10 +14,11 @@ import yaml
 from ansible.errors import AnsibleConnectionFailure
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.fleet.plugins.action import await_boot
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, reboot
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.reboot import plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import reboot
 
 ROOT = Path(__file__).parents[2]
 BEFORE: dict[str, Any] = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text())

@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.tags import PARTS, chosen_roles, known_tags, mistyped_tags
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.tags import (
+    PARTS,
+    chosen_roles,
+    known_tags,
+    mistyped_tags,
+)
 
 ROOT = Path(__file__).parents[2]
 MOST = ["driver", "docker", "page_cache", "fabric", "vllm"]

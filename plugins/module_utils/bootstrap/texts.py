@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import opening
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System, sha256
 
 # Digest of a text -> the ways to where it belongs: keys and indices from the whole request on.
 Places = Mapping[str, Sequence[Sequence["str | int"]]]

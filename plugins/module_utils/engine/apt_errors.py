@@ -14,8 +14,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 _MAX_WORDS = 600  # characters of apt's own text in a message
 _ERRORS = ("E:", "dpkg: error")

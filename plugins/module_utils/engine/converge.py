@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo, wishes
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, undo, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
     Document,
@@ -32,9 +31,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     verify,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Owner
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Resource, Step
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Manifest, Owner
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, HostError, System
 
 
 def converge(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     Document,
@@ -18,9 +17,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     remembered,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Step
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 
 def drift(system: System) -> Outcome | None:

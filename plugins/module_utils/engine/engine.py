@@ -16,9 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Claim, Manifest, Record
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     CONSENT,
     DocumentError,
@@ -29,7 +27,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Step,
     shown,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Claim, Manifest, Record
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _WRITTEN = tuple(name for name, kind in KINDS.items() if kind.declarable)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 CONFIRM_S = 90  # from the end of a change until NetworkManager rolls back
 NET_S = 30  # the timer fires that much later, so that it finds nothing to do where NetworkManager did its part

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, lock, wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.drift import drift
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
@@ -32,10 +32,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profil
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import wait_for_checkpoint
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import UNIT
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System, sha256
 
 _VERBS = ("converge", "drift", "undo", "wish")
 _WISHES = ("stopped", "started")

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
@@ -31,10 +30,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     verify,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry, Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import gone_again
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry, Manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 
 def undo(

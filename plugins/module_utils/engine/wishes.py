@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     Document,
     Outcome,
@@ -26,11 +25,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     remembered,
     verify,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import UTC, Manifest, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit, inactive_of
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import UTC, Manifest, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 UNITS = "/etc/systemd/system"
 OF_A_LAYOUT = "gb10_layouts"  # whose wish it is that a unit rests from the start

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import (
     HcaPort,
     addresses,
@@ -21,7 +20,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import (
     twins,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.nccl_choice import nccl_choice
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.system.arguments import check_ipv4
 
 # What a port says that has no link, in the words of the kernel (ib_port_state).
 NO_LINK = {"DOWN", "INIT", "ARMED", "ACTIVE_DEFER"}

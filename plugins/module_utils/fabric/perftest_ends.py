@@ -17,13 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.arguments import MEASURING, check_ipv4, check_ranges
-from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import compared, read_counters
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.system.arguments import MEASURING, check_ipv4, check_ranges
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Child, Children
 
 POLL_S = 0.05
 RETRY_S = 0.5

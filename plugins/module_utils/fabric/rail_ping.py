@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
-from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.system.arguments import check_ipv4, check_ranges
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Child, Children
 
 INTERVAL_S = 0.2
 WAIT_S = 4  # the kernel gives up on ARP after 3 s, and only then says "unreachable"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keeps the GPU busy with matrix products: `python3 gpu_load.py SECONDS SIZE`, where torch is.
 
-It needs nothing of this project: health/load.py gives it to the Python of an image on standard input. Says BUSY once
-the first products are through, and in the end what it did. Its exit status says why it could not.
+It needs nothing of this project: programs/load_run.py gives it to the Python of an image on standard input. Says BUSY
+once the first products are through, and in the end what it did. Its exit status says why it could not.
 """
 
 from __future__ import annotations

@@ -12,13 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
-    HELPERS,
-    LOOSE,
-    is_of_branch,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.system import debian_version
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import HELPERS, LOOSE, is_of_branch
 
 SERIES = "nvidia-hwe-24.04"  # in the names of the metapackages of kernels and modules
 # What comes with a kernel from its own source, in its version. nvidia-fs (GPUDirect Storage) is built for no driver.

@@ -16,11 +16,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_disks
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import (
     MAX_ENTRIES,
     MAX_RECIPE,
@@ -28,6 +26,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import 
     is_date,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
 TABLE = "/sys/firmware/dmi/tables/DMI"

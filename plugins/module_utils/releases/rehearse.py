@@ -19,11 +19,11 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import rebuilds
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import host_set
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import HostSet
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 NEWEST = "newest"
 DEADLINE_S = 300.0

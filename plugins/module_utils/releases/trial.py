@@ -20,20 +20,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import BRANCH
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import (
     Entry,
     parse_environment,
     parse_menu,
     read_grub,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial_files
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import installed_userland
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.trial_files import STATE
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders, lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import BRANCH
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 MENU, ENVIRONMENT = "/boot/grub/grub.cfg", "/boot/grub/grubenv"
 # File systems of /boot on which GRUB can write its environment; on a volume or an array it cannot.

@@ -20,9 +20,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
     run_locked,
     simulate,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 BEFORE = "/var/lib/gb10-fleet/release-before.json"
 CAPSULES_S = 900.0

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Runner
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.sockets import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
     LISTEN,
     PROC,
     End,
@@ -20,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.sock
     sockets,
     sockets_of,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Runner
 
 DOCKER_DEADLINE_S = 10.0
 ACCEPT_POLL_S = 0.02

@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Runner
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 GPU_FIELDS = (

@@ -16,9 +16,9 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import Model
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 
 CHUNK = 1 << 22
 

@@ -9,8 +9,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import judgement
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 
 # Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 
 _DAY_S = 86400

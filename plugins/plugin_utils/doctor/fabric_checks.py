@@ -10,12 +10,12 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils import arguments
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, lifelines
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RAILS_OF_A_PORT, lifelines
+from ansible_collections.gb10.fleet.plugins.module_utils.system import arguments
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import PORTS, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric_arguments
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import arguments as fabric_arguments
 
 SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import (
     GATE_ONLY,
     IDS,
@@ -21,7 +22,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance impor
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.clock_checks import check_clock, check_time_source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_rails
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import (
     GIB,
     check_apt,

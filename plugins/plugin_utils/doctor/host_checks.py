@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import GATE_ONLY
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 

@@ -12,17 +12,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT
-from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RAILS_OF_A_PORT
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import clusters
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, together
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, together
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 
 VARIABLE = "gb10_unreachable_max"
 # Findings of a host with which there was no contact at all: Ansible calls it unreachable.

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 
 PORTS = ("p0", "p1")
 # What of other hosts' variables a host is judged by, see Subject.fleet.

@@ -28,12 +28,10 @@ from typing import Any
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, run, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 FILE_CONTENTS = ("content", "merge_json", "default_json")

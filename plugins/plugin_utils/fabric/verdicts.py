@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RAILS_OF_A_PORT, RUN_FABRIC
 
 SEVERITIES = ("ok", "warn", "error")
 # Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.

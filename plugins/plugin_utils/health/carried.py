@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What travels to a host for a look at it: the sources of module_utils/health/glance.py and of what it imports.
+"""What travels to a host for a look at it: the sources of module_utils/reading/glance.py and of what it imports.
 
 A host keeps them in memory till the next boot, as it does the engine, so that they are compiled once. Where it cannot,
 they run from what was sent.
@@ -23,9 +23,9 @@ PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 # A test compares them with what is imported on a host.
 SOURCES = (
     *(f"engine/{name}.py" for name in ("commands", "folders", "system")),
-    *("facts/gpu.py", "facts/host_reader.py", "facts/memory_blocks.py"),
+    *("reading/gpu_identity.py", "system/host_reader.py", "reading/memory_blocks.py"),
     *(f"health/{name}.py" for name in ("glance", "gpu", "memory", "rails", "sensors", "texts")),
-    "programs/watchdog/metrics.py",
+    "reading/counters.py",
 )
 # Root's own, in memory. What nobody uses is removed there by name, with old engines.
 CACHE = "/run/gb10-fleet"

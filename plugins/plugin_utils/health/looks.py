@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.health.glance import LINE
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
 
 if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
 
 # Parameters of gb10.fleet.health_facts, and which limit each is.
 _FIGURES = {

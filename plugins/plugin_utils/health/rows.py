@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from ansible_collections.gb10.fleet.plugins.module_utils.health.units import SHORT
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Rules, passed_s
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Counters, Look, Served
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules, passed_s
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Clock, MemoryBlocks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Clock, MemoryBlocks
 
 
 class Gpu(TypedDict):

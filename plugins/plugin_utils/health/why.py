@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.health import units
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import signs, timeline
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import signs, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement, judge
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import Entry
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load, Reading
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.timeline import Entry
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 
 PROGRESS = "/run/gb10-fleet/files/progress.json"
 LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h

@@ -13,13 +13,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, last_facts, target, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, target, transport
 
 
 def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:

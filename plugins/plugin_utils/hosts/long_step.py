@@ -13,8 +13,8 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
 TELL_S = 10.0

@@ -15,14 +15,14 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 CATALOGS = (
     *("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory", "thresholds"),

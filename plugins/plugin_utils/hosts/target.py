@@ -13,8 +13,8 @@ from ansible import constants as C
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import origins
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 
 DEFAULT = "sparks"
 VARIABLE = "gb10_hosts"

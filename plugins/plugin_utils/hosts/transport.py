@@ -27,10 +27,10 @@ from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema, scan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan
 
 MARKER = opening.ANSWER
 # Root's own, in memory: it is gone after a boot.

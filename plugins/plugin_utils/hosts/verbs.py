@@ -10,10 +10,10 @@ from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 
 def request(verb: str, *, check: bool, **more: Any) -> dict[str, Any]:

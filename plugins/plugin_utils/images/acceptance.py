@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import judgement, kernels, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import OVERLAY
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 
 Facts = Mapping[str, Any]
 _INSIDE = "mend the build; `docker run --rm --entrypoint python3 IMAGE -c ...` shows the same"

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Source, Wish
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
 
 GIB = 1 << 30

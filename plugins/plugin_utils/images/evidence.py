@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
 

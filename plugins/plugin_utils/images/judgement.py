@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import faults
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.kernels import Kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli

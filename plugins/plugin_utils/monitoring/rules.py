@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import gpu_checks, patient
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 # The words of alerts that people route by, for those of findings.
 SEVERITIES = {"error": "critical", "warn": "warning", "info": "info"}

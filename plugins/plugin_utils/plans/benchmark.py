@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service, waits
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import waits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import Service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 
 @dataclass(frozen=True)

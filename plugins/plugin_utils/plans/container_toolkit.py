@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages import Source, VendorPackages
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 TOOLKIT = VendorPackages("container_toolkit", package="nvidia-container-toolkit", vendor="nvidia", whose="NVIDIA's")
 DESCRIPTION = "/var/run/cdi/nvidia.yaml"  # written by the vendor's units

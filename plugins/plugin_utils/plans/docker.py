@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages import Source, VendorPackages
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 DOCKER = VendorPackages("docker", package="docker-ce", vendor="docker", whose="Docker's")
 # A hold on one of these keeps Docker from being exchanged.

@@ -15,17 +15,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
-    HELPERS,
-    KERNELS,
-    PARTS,
-)
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import host_set
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import OF_KERNEL, SERIES, HostSet
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import HELPERS, KERNELS, PARTS
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 INSTALLED = "installed"  # of driver_host_set: keep what is there
 # The release at the end of a kernel package's name: linux-modules-nvidia-580-open-6.17.0-1014-nvidia

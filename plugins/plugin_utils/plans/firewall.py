@@ -10,22 +10,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
-    addresses,
-    fabric,
-    gateway_settings,
-    services,
-    vllm_settings,
-)
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import settings as gateway_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import Service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 _PORT_FLAG = re.compile(r"(--\S*port)[= ](\S+)")
 _PORT_VARIABLE = re.compile(r"VLLM_(.*_)?PORT\Z")

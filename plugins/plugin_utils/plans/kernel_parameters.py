@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 
 @dataclass(frozen=True)

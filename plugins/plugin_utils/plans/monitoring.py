@@ -13,12 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 PROGRAM = "programs/metrics/main"  # below plugins/module_utils, where everything lies that a host may need
 PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"

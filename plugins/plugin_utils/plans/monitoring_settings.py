@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 
 
 @dataclass(frozen=True)

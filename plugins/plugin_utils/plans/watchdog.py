@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, waits
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import waits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class WatchdogSettings(RoleSettings, role="watchdog"):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogPlan(RolePlan):
-    """`services`: names, none for all; `rules` as programs/watchdog/decide.py has them."""
+    """`services`: names, none for all; `rules` as checks/hang.py has them."""
 
     watches: bool
     services: tuple[str, ...]

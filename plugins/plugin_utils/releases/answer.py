@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import 
     MAX_RECIPES,
     is_date,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 
 _PARTS = ("package", "firmware", "connectx", "software")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer, boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, target
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import held as troubles

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import order
+from ansible_collections.gb10.fleet.plugins.module_utils.system.debian_version import order
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 WEIGHTS = {"firmware": 0.35, "software": 0.25, "package": 0.40}  # of the rank, in shares of 100

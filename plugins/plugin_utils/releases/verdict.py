@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected

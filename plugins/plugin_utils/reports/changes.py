@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 Place = tuple[str, str]  # role and resource
 FLEET_LINES = 60  # on a terminal; a document has them all

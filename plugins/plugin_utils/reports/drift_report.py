@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, try_by_hand
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, try_by_hand
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")

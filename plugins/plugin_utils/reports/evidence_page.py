@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.services import load_seconds
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import load_seconds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.cabling import AS_PLANNED
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (

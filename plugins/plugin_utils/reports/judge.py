@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling, services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing, cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement, rail_errors
 
 SCHEMA_VERSION = 1

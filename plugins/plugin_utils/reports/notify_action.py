@@ -12,8 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify, run
 
 
 def value(action: ActionBase, variables: Mapping[str, Any]) -> Any:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
 Record = dict[str, Any]
 

@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.recipes import Recipe

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import Fit
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Flags, Model, within

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, inventory_text, models, names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
 

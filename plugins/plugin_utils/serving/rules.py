@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, names, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     memory_fit,
     models,
@@ -29,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import C
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 if TYPE_CHECKING:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 # vLLM finds the context that fits by itself, or is told a longer one than the model was made for.
 _ANY_LENGTH = ("auto", "-1")

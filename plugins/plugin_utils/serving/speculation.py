@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import FLAG, Config
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.version import InvalidVersion, Version

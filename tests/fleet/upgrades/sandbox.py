@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from lab import identity
 from lab.image import Image, overlay

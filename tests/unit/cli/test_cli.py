@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from rich.console import Console
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from typer.testing import CliRunner
 
 from gb10_fleet import cli

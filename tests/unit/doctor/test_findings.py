@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, together
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
     GIB,
     IDS,
@@ -25,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     state_refused,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 

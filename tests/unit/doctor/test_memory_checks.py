@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.memory_blocks import blocks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory_blocks import blocks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
 
 from tests.unit.doctor.test_findings import subject

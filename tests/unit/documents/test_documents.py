@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
 
 from tests.support.proofs import facts
 

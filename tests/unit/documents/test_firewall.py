@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import (
     Rendered,
     removes_orphans,
     render,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 from tests.support.netns import Net
 from tests.support.proofs import HOSTS, facts

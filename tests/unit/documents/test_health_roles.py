@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.decide import Rules
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import clock_lock, watchdog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 LOCK = "/usr/local/sbin/gb10-clock-lock"
 

@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 GUARD = "/usr/local/sbin/gb10-page-cache-guard"
 GUARD_UNIT = "/etc/systemd/system/gb10-page-cache-guard@.service"
@@ -279,8 +279,8 @@ def test_oom_daemons_are_stopped_with_consent_only(installed: list[str], consent
 
 
 def test_the_daemons_of_the_facts_are_those_of_the_catalog() -> None:
-    from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import VERIFIED_SYSCTLS
-    from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import OOM_DAEMONS
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import VERIFIED_SYSCTLS
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import OOM_DAEMONS
 
     assert set(OOM_DAEMONS) == {entry["value"] for entry in catalog.load("memory")["oom_daemons"]}
     assert set(VERIFIED_SYSCTLS) == set(catalog.load("kernel_parameters")["verified"])

@@ -18,10 +18,11 @@ from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_start
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import config as unit_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, status
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import status
+from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures as failures
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
 from tests.support.services import only_service

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import commands
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
+from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
 LARGE = 2**20  # bytes; a pipe holds 2**16
 LONG_S = 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import newer_than
+from ansible_collections.gb10.fleet.plugins.module_utils.system.debian_version import newer_than
 
 
 @pytest.mark.parametrize(

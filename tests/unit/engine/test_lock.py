@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock, remote
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run as runs
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import run as runs
 
 from tests.unit.engine.resources.conftest import FakeHost
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import (
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import (
     Claim,
     Entry,
     Manifest,
     Owner,
     Unfinished,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, HostError, System
 
 from tests.unit.engine.resources.conftest import FakeHost
 

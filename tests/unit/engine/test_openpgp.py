@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.openpgp import fingerprints
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "roles/docker/templates/docker.asc"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock, remote
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer, fact_digest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 from tests.unit.engine.resources.conftest import FakeHost
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import system
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system import system
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import sha256
 
 COLLECTIONS = Path(system.__file__).parents[6]  # of the checkout, or where it is installed
 

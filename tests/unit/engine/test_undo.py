@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import LOADED
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import (
     TEMPORARY_PREFIX,
     Completed,
     HostError,

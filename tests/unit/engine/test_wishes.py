@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import MANIFEST, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import MANIFEST, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 from tests.support.world import NoClock, World, request
 

@@ -18,11 +18,11 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.children import Children
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest_ends
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import read_counters
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Test
+from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Children
 from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -326,7 +326,7 @@ def test_termination_ends_the_children(tmp_path: Path) -> None:
     code = (
         "import sys, os, time, signal\n"
         f"sys.path[:0] = {[str(Path(entry).absolute()) for entry in sys.path if entry]!r}\n"
-        "from ansible_collections.gb10.fleet.plugins.module_utils.children import Children\n"
+        "from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Children\n"
         "with Children() as children:\n"
         "    child = children.start(['sleep', '60'])\n"
         "    print(child.pid, flush=True)\n"
@@ -349,7 +349,7 @@ def test_a_killed_runner_leaves_nothing(tmp_path: Path, when: str) -> None:
     code = (
         "import sys, os, signal\n"
         f"sys.path[:0] = {[str(Path(entry).absolute()) for entry in sys.path if entry]!r}\n"
-        "from ansible_collections.gb10.fleet.plugins.module_utils.children import Children\n"
+        "from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Children\n"
         "with Children() as children:\n"
         "    print(children.start(['sleep', '60']).pid, flush=True)\n"
         f"    {pause}\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric.verdicts import (
     THRESHOLDS,
     End,
@@ -15,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric.verdicts import 
     judge_port,
     thresholds_from,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 DATA = catalog.load("thresholds")
 NUMBERS = thresholds_from(DATA)

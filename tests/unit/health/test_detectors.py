@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement, judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
 
 from tests.support import health
 from tests.support.health import GIB, MEMORY, NOW, QUIET, RULES, Record, boot, event, gpu, rail, reading, sample

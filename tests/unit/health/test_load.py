@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System, run_command
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import load
-from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import gpu_load
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import load_run as load
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System, run_command
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 
 from gb10_fleet import why
 from tests.support.health import GIB, RULES, Record, gpu, sample, serving

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import glance
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import glance
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 

@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     apt_history,
     boots,
     gpu,
     kernel_log,
     memory,
-    rails,
     sensors,
-    service,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
     Notes,
     Unknown,
@@ -32,7 +33,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     quoted,
     text_of,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.142\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.health import record
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import last_words as record
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, why
 
 from tests.support.health import FORMER, NOW, RULES, boot, reading

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 
 from lab.vendor.packages import nvidia_smi
 from tests.support.health import RULES, Record

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 
 from tests.support.health import NOW, RULES, Record, gpu, reading, sample, serving
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, kernel_log
-from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, timeline
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health

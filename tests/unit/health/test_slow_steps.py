@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health.certificates import read_certificates
-from ansible_collections.gb10.fleet.plugins.module_utils.health.service import parse_steps
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unknown
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates import read_certificates
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import parse_steps
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 
 from tests.support.health import NOW, RULES, gpu, reading, sample, serving
 

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import gpu_checks, schema
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 from tests.support import health

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import spark_facts
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, probe, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, transport
 
 from tests.support.attacker import tally
 from tests.support.proofs import facts

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import run
 
 COLLECTIONS = Path(run.__file__).parents[6]  # of the checkout, or where it is installed
 CODE = f"""

@@ -86,7 +86,7 @@ def test_a_play_says_itself_what_cannot_be_imported(tmp_path: Path, checkout: Pa
     assert code == 2 and "'nonsense': expected ID/NUMBER" in output
     assert played(tmp_path / "b", checkout, GB10_ROLLOUT="x/1")[0] == played(tmp_path / "c", checkout)[0] == 0
     # Edited while the server runs, and then a server that never had it.
-    run = checkout / "plugins/plugin_utils/hosts/run.py"
+    run = checkout / "plugins/plugin_utils/ground/run.py"
     run.write_text("this is no Python\n")
     for _ in range(2):
         code, output = played(tmp_path / "d", checkout)
@@ -99,7 +99,7 @@ def test_a_collection_beside_the_playbook_is_the_one_of_this_play(tmp_path: Path
     shutil.copytree(ROOT / "plugins", fleet / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("meta", "galaxy.yml"):
         (fleet / name).symlink_to(ROOT / name)
-    (fleet / "plugins/plugin_utils/hosts/run.py").write_text("RUN = 'another'\n")
+    (fleet / "plugins/plugin_utils/ground/run.py").write_text("RUN = 'another'\n")
     for folder, is_it in (("a", True), ("b", False)):
         code, output = played(tmp_path / folder, ROOT)
         assert code == 0 and f"this run? {is_it}" in output

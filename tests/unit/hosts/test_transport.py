@@ -23,8 +23,8 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import opening, texts
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan, transport
 
 from tests.support.plays import Plays

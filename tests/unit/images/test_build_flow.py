@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.unit.images.test_acceptance import BASE_FACTS, BASE_SERVED, INSIDE, SERVED, trial
 

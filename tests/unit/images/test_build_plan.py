@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Source, Wheel, Wish

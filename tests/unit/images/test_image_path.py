@@ -21,9 +21,9 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
 from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm, vllm_image
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer, vllm_image
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.support import images
 from tests.support.proofs import facts

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import judgement, kernels
 
 # Counted in the released wheels for aarch64.

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import gpu_checks
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[3]
 CONTENT = catalog.load("monitoring")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.filter import fabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import ClusterFabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import in_words
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.measuring import pings, rounds
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import ClusterFabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import pings, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import in_words
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import benchmark
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.unit.documents.test_roles_templates import facts
 

@@ -11,7 +11,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import neighbours
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.neighbours import CallingRail, Conversation
 from ansible_collections.gb10.fleet.plugins.modules import rail_neighbours
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import cabling
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import container_toolkit
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.container_toolkit import ContainerToolkitPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 OURS = "/var/run/cdi/nvidia.yaml"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.docker import CGROUPFS, DockerPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 OLDER = {"packages": {"docker-ce": "5:28.3.3-1~u"}}
 SYSTEMD_WANTED = {"docker_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}}

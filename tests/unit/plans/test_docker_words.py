@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, vllm_image
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
 

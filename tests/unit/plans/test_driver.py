@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import driver
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.driver import DriverPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 OLD, NEW = "580.142-0ubuntu0.24.04.1", "580.178.04-0ubuntu0.24.04.1"
 REFERENCE, FLOOR = "ubuntu24.04-580.142-6.17.0-1014", "ubuntu24.04-580.178.04-6.17.0-1032"

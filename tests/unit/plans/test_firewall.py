@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.firewall import FirewallPlan, Peer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.proofs import HOSTS, facts
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import GatewayPlan, Path
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import planner as gateway
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.planner import GatewayPlan, Path
 
 KEY = "Sesame/0123456789.abcdef+ABCDEF~_-="
 SAID: dict[str, Any] = {

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway, gateway_router, gateway_services
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import planner as gateway
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import router as gateway_router
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import services as gateway_services
 
 FLEET: dict[str, Any] = {
     "gateway_keys": {"laptop": "a" * 40},

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_refusals, vllm_widening
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 
 from tests.unit.plans.test_vllm import alone, settings
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import kernel_parameters
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 IGNORE, ANNOUNCE = "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"
 

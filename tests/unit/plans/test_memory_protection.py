@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import memory_protection
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 BOTH = {"earlyoom": "1.7-1", "systemd-oomd": "255.4-1", "vim": "9"}
 OOMD = ("systemd-oomd.service", "systemd-oomd.socket")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, monitoring
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring import MonitoringPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.proofs import facts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import page_cache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 
 ROOM = Path(plans.__file__).parent
 PACKAGE = plans.__name__.rpartition(".")[0]

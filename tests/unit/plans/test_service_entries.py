@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import explain
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway_services, vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import services as gateway_services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.unit.plans.test_services import EMBED, HEAR, IMAGE, PAIR, made, view
 

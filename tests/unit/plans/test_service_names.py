@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm, watchdog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import watchdog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.support.proofs import facts
 

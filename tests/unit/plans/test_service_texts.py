@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.unit.plans.test_services import EMBED, HEAR, document, view
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, services, vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 
 from tests.support.proofs import facts
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings, SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings, SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricSettings
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.container_toolkit import TOOLKIT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.docker import DOCKER
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages import VendorPackages
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 BOTH = pytest.mark.parametrize("vendor", [DOCKER, TOOLKIT], ids=lambda vendor: vendor.role)
 UBUNTU, DGX = "http://ports.example/", "https://repo.download.nvidia.com/baseos/ubuntu/noble/arm64/"

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 from tests.support.proofs import facts
 from tests.support.services import only_service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
 from tests.unit.plans.test_services import HEAR, view
 from tests.unit.plans.test_vllm import alone

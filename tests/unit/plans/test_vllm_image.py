@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm_image, vllm_refusals
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
 from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm, vllm_service
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_shared import Folder, Unused
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.shared import Folder, Unused
 
 from tests.unit.plans.test_services import CHAT, EMBED, GATEWAY, HEAR, view
 

@@ -6,8 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, vllm, vllm_container, vllm_warm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 
 from tests.unit.plans.test_services import CHAT, after, made, view
 from tests.unit.plans.test_vllm import alone, paired

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import before_start
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import Failure
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.link import Link
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
 from tests.unit.programs.test_vllm_unit import Host, free_port
 

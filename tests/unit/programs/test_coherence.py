@@ -10,23 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import against_the_next_boot, judge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dpkg
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import (
-    apt,
-    driver_packages,
-    grub,
-    installed,
-    judgement,
-)
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.judgement import (
-    against_the_next_boot,
-    judge,
-)
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver_pins as apt
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import grub
+from ansible_collections.gb10.fleet.plugins.module_utils.system import driver_packages
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 from lab.vendor.kernel_module import stand_in
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import software
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import driver_packages
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import software
+from ansible_collections.gb10.fleet.plugins.module_utils.system import driver_packages
 
 OWN_NUMBERS = ["libnvidia-nscq", "libnvsdm", "nvidia-imex-580"]
 HELPERS = ["nvidia-modprobe", "nvidia-persistenced"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 SOURCES = Path(__file__).parents[3] / "plugins/module_utils/programs"
 LIBRARY = "/usr/local/lib/gb10-fleet"

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, main, services
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from scripts import monitoring_files

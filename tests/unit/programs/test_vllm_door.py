@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door as vllm_door
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Api
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.door import Door
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 OURS = "0::/system.slice/docker-1.scope\n"

@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.health.service import parse_status
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, failures, main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures as failures
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

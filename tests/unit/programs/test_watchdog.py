@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Look, Rules, follow, verdict
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.decide import Look, Rules, follow, verdict
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.metrics import Counters, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import Counters, Service
 
 RULES = Rules(after_s=180, power_w=30, gap_s=60, breaker_s=21600)
 EACH, EVERY_S, SPAN_S = 20, 15, 1800

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
 
 REAL = Path(__file__).parents[2] / "fixtures/health/vllm-0.32.0-metrics.txt"
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 from tests.unit.releases.test_trial import NEW, OLD, Host
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import (
     FWUPD,
     RECIPES,
@@ -17,6 +15,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import (
     read_release,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import firmware_entries
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 
 RECIPE = {
     "metadata": {"name": "OTA1", "releaseDate": "2026-01-01T00:00:00.000Z"},

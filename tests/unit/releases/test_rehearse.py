@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import chosen, rehearse
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
 
 NEW, OLD = "ubuntu24.04-new", "ubuntu24.04-old"

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import read_grub
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial, trial_files
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.trial import Trial
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, HostError, System
 
 from lab.vendor.packages import FILES
 

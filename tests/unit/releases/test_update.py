@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, HostError, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing
 
 from tests.unit.releases.test_scores import GUIDS, JULY, RECIPES, device, machine

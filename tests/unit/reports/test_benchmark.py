@@ -10,11 +10,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import Load, Sampling
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
 from tests.support.proofs import NOW

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report import (

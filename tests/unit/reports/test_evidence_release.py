@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import jsonschema
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 

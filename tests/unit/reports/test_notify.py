@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from tests.support.plays import run_playbook
 

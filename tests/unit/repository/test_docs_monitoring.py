@@ -13,8 +13,8 @@ from ansible.template import Templar
 from ansible.template import trust_as_template as trusted
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.proofs import facts
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 
 from tests.support.proofs import facts

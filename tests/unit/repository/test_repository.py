@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import engine, manifest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, tags
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import engine
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, tags
 
 from scripts.check import SHIPPED, WHEEL_FOLDERS, source_files
 

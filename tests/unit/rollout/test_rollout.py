@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, transfer_errors
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer as deciding
 
 from tests.unit.serving import test_model_files as kit
 from tests.unit.serving.test_model_files import Daemon, Docker, Run, image, needs_rsync

@@ -30,10 +30,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     transfer_errors,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import fingerprint
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer as deciding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
 
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
 
 SPARK = 121.63 * memory_fit.GIB

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, known, sources

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import inventory_text, models, recipes, vllm_cli
 
 from tests.support.proofs import facts

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
 from packaging.specifiers import SpecifierSet

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import MANIFEST
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import services
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.services import GIB, Memory
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import services
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import GIB, Memory
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import MANIFEST
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 from tests.support.world import NoClock
 

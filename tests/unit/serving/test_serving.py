@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening, other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import IDS
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 

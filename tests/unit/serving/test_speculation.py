@@ -8,9 +8,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, speculation, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish, is_flag, wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load

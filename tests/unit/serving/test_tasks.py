@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import OTHER_KINDS
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, tasks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import warm_cache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, vllm_service
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import expand
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import expand
 
 from tests.unit.plans.test_services import CHAT, PAIR, view
 

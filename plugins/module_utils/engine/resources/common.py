@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, Union
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
 Pattern = Union[str, re.Pattern[str]]  # text is compiled when it is first asked
 

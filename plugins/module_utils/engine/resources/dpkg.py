@@ -27,8 +27,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError, System
 
 STATUS = "/var/lib/dpkg/status"
 EXTENDED_STATES = "/var/lib/apt/extended_states"

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_fields import parse_path
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _SENTENCE = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]+\Z")
 _TEXT = re.compile(r"(?!.*(\{\{|\{%))[!-~]+\Z")

@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.json_m
     part,
     taken_out,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
 
 _HIDDEN = "(secret)\n"
 

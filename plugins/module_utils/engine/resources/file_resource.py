@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import belongs_to_apt
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import sha256
 
 ACCESS = ("owner", "group", "mode")
 

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     MAX_CONTENT,
     Fields,
@@ -41,7 +40,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_f
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import outdates_lists, unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import ACCESS, File, Found
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.json_merge import merge, noted
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import (
     TEMPORARY_PREFIX,
     HostError,
     System,

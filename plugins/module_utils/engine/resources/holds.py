@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
     read_database,
     run_locked,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 

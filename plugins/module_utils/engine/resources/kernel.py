@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _SYSCTL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_/-]+)+\Z")
 _VALUE = re.compile(r"(?![-#;])(?!.*[#;{])[!-~][ -~]*\Z|-[0-9]+\Z")

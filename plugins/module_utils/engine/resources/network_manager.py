@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import SETTINGS, Profile
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import port_owners
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import Network, link_name, lower_interfaces
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import port_owners
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import Network, link_name, lower_interfaces
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _READS = 5  # of all profiles; more than once only where one vanishes meanwhile
 _NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies, rebuilds
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     LEADING_PACKAGE,
@@ -41,8 +40,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\*?\Z")
 

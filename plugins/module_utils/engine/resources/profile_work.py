@@ -13,8 +13,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.networ
     read_link,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import Profile
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import read_network
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import read_network
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError, System
 
 ACTIVATION_S = 10
 SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again

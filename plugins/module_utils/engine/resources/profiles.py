@@ -48,8 +48,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profil
     take_away,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import lower_interfaces, read_network
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import lower_interfaces, read_network
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _STORE_S = 30  # for all that is written before and after
 

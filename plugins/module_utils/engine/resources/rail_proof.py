@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.network_manager import read_link
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import Profile
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_work import SETTLE_S
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import NO_NETWORK
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import NO_NETWORK
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
 _IPV4_AND_ICMP_HEADERS = 20 + 8

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import order
+from ansible_collections.gb10.fleet.plugins.module_utils.system.debian_version import order
 
 _ALTERNATIVE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::\S+)?\s*(?:\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>\S+)\))?"

@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_content import meaning
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
 LOADED = "/run/gb10-fleet/loaded.json"  # not for longer than a boot: that starts every unit anew

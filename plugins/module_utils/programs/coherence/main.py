@@ -20,10 +20,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .apt import Run, preference_files, read_candidates
-from .installed import read_driver
-from .judgement import against_the_next_boot, coherent, judge, judge_candidates
-from .texts import read_text
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import (
+    against_the_next_boot,
+    coherent,
+    judge,
+    judge_candidates,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import read_driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import (
+    Run,
+    preference_files,
+    read_candidates,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files import read_text
 
 COMMAND_DEADLINE_S = 30.0
 # States of dpkg in which the files of a package are there; a test compares them with the engine's.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, gpu, kernel_log, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, gpu, kernel_log, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, uptime
 
 from .exposition import Samples, sample
 

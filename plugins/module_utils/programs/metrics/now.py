@@ -9,9 +9,10 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, text_of
 
 from .exposition import Samples, sample
 

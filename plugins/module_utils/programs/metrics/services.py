@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import page, place
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
     Notes,
     Unknown,
@@ -23,7 +24,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     quoted,
     text_of,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.metrics import page, place
 
 from .exposition import Samples, sample
 from .of_vllm import handed_on

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .failures import Failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
 # What a container is started with, and differs between Docker's stores.
 _OF_A_CONTAINER = (

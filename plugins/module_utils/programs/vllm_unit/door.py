@@ -12,9 +12,18 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
+    LISTEN,
+    PROC,
+    end,
+    kin,
+    owners,
+    sockets,
+    sockets_of,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
+
 from .config import Api
-from .failures import Failure
-from .sockets import LISTEN, PROC, end, kin, owners, sockets, sockets_of
 from .status import printable
 
 FILE = "serving"

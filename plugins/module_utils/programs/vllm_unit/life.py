@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure, Stopped
+
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .door import Door
-from .failures import Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
 from .seal import read_secret

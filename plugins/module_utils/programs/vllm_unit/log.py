@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
+
 from .causes import Errors
 from .config import Config
-from .failures import Failure
 from .status import LONGEST_TEXT, PHASES
 
 TEXTS = {

@@ -20,8 +20,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
+
 from .config import parse_config
-from .failures import Failure
 from .life import Life
 from .status import Notify, Status, say
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .failures import LASTING, Failure, way_out
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import LASTING, Failure, way_out
 
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")

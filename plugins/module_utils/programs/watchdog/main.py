@@ -20,8 +20,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from .decide import FINE, HUNG, OPEN, Look, Rules, Still, follow, verdict
-from .metrics import LARGEST, Counters, Service, ask, services
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import (
+    FINE,
+    HUNG,
+    OPEN,
+    Look,
+    Rules,
+    Still,
+    follow,
+    verdict,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import (
+    LARGEST,
+    Counters,
+    Service,
+    ask,
+    services,
+)
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import (
     KINDS,
     Attention,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The facts of a model from the host that serves it, where this machine knows nothing of the model.
 
-The host says what lies in the folder (module_utils/facts/model_folders.py) only if it is asked, and only then is it
+The host says what lies in the folder (module_utils/reading/model_folders.py) only if it is asked, and only then is it
 asked. Headers of weights stay there: the size of their files is enough for the memory, and never too small.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.model_folders import TEXTS
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import TEXTS
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import build, known, sources

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import Outcome, Run, parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 
 from tests.support.rooted import held, place
 

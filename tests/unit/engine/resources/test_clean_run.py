@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 from tests.unit.engine.resources.conftest import RUN
 from tests.unit.engine.resources.test_packages import SET, FakeApt

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, Completed, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, lock
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 from tests.unit.engine.resources.test_profiles import P0, P0_TWIN, UUID_TWIN, FakeNetworkManager, rail
 

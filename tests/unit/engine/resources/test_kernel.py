@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
+    from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
     from tests.unit.engine.resources.conftest import FakeHost
 

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import LOCK_TIMEOUT_S, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import parse_policy
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

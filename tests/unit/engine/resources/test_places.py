@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import files
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 from tests.support.attacker import NOBODY, TRIES, attacking, clear, exchange, needs_root, public_folder, tally
 

@@ -7,7 +7,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.guard import FIRED, MARK
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.network_manager import parse_terse
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

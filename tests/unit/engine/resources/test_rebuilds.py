@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import rebuilds
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 from tests.unit.engine.resources.test_moves import RealApt
 

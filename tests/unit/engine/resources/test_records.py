@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KIN
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Progress, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, purged
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import settle_unit_files
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 from tests.unit.engine.resources.test_packages import SET, FakeApt
 from tests.unit.engine.resources.test_profiles import P0, UUID_P0, FakeNetworkManager, rail

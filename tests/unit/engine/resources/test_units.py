@@ -10,7 +10,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import Ap
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import LOADED, OWED_RESTARTS, SETTLE_S
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

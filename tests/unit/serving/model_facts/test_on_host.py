@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.model_folders import read_models
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import read_models
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import on_host, sources
 

@@ -1,0 +1,102 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Detectors of memory: not given back, in small pieces, under pressure, or kept by the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Patient, Said, Unsure
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS
+
+
+def _somebody_computes(patient: Patient) -> str | None:
+    """Why memory of the GPU may be in use; None where nothing computes."""
+    processes = patient.reading["processes"]
+    if processes is None:
+        return f"what computes on the GPU is unknown: {patient.why('processes')}"
+    return f"{len(processes)} processes compute on the GPU" if processes else None
+
+
+def check_returned(patient: Patient) -> Iterator[Said]:
+    memory, busy = patient.last["memory"], _somebody_computes(patient)
+    if busy or memory is None:
+        yield Unsure("memory_not_returned", busy or patient.why("memory"))
+        return
+    missing = [name for name in ACCOUNTS if memory[name] is None]  # type: ignore[literal-required]
+    if missing:
+        yield Unsure("memory_not_returned", patient.why(f"memory.{missing[0]}"))
+        return
+    hidden = memory["total_bytes"] - sum(memory[name] for name in ACCOUNTS)  # type: ignore[literal-required]
+    if hidden >= patient.limit("hidden_gib") * GIB:
+        yield patient.warn(
+            "memory_not_returned",
+            f"{hidden / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only",
+            "drop the page cache (`sync; echo 1 > /proc/sys/vm/drop_caches`); where that brings nothing back, reboot",
+        )
+
+
+def check_fragmentation(patient: Patient) -> Iterator[Said]:
+    """Large free blocks, before an engine starts."""
+    blocks, busy = patient.last["blocks"], _somebody_computes(patient)
+    if busy or blocks is None:
+        yield Unsure("memory_fragmented", busy or patient.why("blocks"))
+        return
+    if blocks["large_bytes"] is None:
+        yield Unsure("memory_fragmented", "this kernel keeps no blocks so large")
+        return
+    if blocks["free_bytes"] < patient.limit("judged_from") * GIB:
+        yield Unsure("memory_fragmented", f"{blocks['free_bytes'] / GIB:.0f} GiB are free; the rest hides the blocks")
+    elif blocks["large_bytes"] < patient.limit("large_least") * GIB:
+        yield patient.warn(
+            "memory_fragmented",
+            f"{blocks['free_bytes'] / GIB:.0f} GiB are free, and {blocks['large_bytes'] / GIB:.1f} GiB of it in large"
+            f" blocks; a start wants {patient.limit('large_least')} GiB",
+            "reboot before the next start of an engine; dropping caches does not bring blocks back",
+        )
+
+
+def check_pressure(patient: Patient) -> Iterator[Said]:
+    pressure, memory = patient.last["pressure"]["memory"], patient.last["memory"]
+    if pressure is None or "some" not in pressure:
+        yield Unsure("memory_pressure", patient.why("pressure.memory"))
+        return
+    waited = pressure["some"]["avg300"]
+    if waited < patient.limit("pressure_percent"):
+        return
+    cached = memory["cached_bytes"] if memory else None
+    fact = f"in {waited:.0f} % of the last 300 s something waited for memory"
+    if memory and cached is not None and cached >= patient.limit("cache_share") * memory["total_bytes"]:
+        yield patient.warn(
+            "page_cache_pressure",
+            f"{fact}, while the page cache holds {cached / GIB:.0f} GiB",
+            "drop the page cache; the role page_cache does it before each start of vLLM",
+        )
+    else:
+        yield patient.warn(
+            "memory_pressure",
+            fact,
+            "`gb10 plan` says what fits; lower vllm_gpu_memory_utilization, or stop what else runs there",
+        )
+
+
+def check_kho(patient: Patient) -> Iterator[Said]:
+    """More free CMA than there is CMA: kexec handover keeps its scratch area there."""
+    memory = patient.last["memory"]
+    if memory is None or memory["cma_free_bytes"] is None or memory["cma_total_bytes"] is None:
+        name = "memory" if memory is None else "memory.cma_free_bytes"
+        yield Unsure("kho", patient.why(name))
+        return
+    free, total = memory["cma_free_bytes"], memory["cma_total_bytes"]
+    if free > total:
+        off = patient.reading["kho_off"]
+        yield patient.error(
+            "kho",
+            f"CmaFree ({free / GIB:.1f} GiB) is above CmaTotal ({total / GIB:.1f} GiB):"
+            " kexec handover keeps memory where"
+            " RDMA cannot register its buffers",
+            "kho=off is on the command line of this boot, and did not help: report it with `uname -r`"
+            if off
+            else "put kho=off on the kernel command line, reboot, and measure the rails after it",
+        )

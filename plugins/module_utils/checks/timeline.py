@@ -1,0 +1,118 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happened on a host, in the order of time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import (
+    Boot,
+    Change,
+    Event,
+    Package,
+    Reading,
+    Service,
+)
+
+# Said by the kernel at each boot; only another value than before is news.
+CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
+UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
+RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that happened; `kind` is a word for programs."""
+
+    at_s: float
+    kind: str
+    text: str
+    key: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "at": utc(self.at_s)}
+
+
+def utc(at_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a host may say anything
+        return "an impossible time"
+
+
+def build(reading: Reading, since_s: float) -> list[Entry]:
+    """From the oldest to the newest; nothing older than `since_s`."""
+    found = [
+        *(entry for boot in reading["boots"] or () for entry in _boot(boot)),
+        *_events(reading["events"] or ()),
+        *(_apt(change) for change in reading["apt"] or ()),
+        *(entry for name, service in _services(reading).items() for entry in _failure(reading, name, service)),
+        *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
+    ]
+    told = {(entry.at_s, entry.text) for entry in found if entry.kind != LAST_LINE}
+    kept = [entry for entry in found if entry.kind != LAST_LINE or (entry.at_s, entry.text) not in told]
+    return sorted((entry for entry in kept if entry.at_s >= since_s), key=lambda entry: entry.at_s)
+
+
+def _boot(boot: Boot) -> Iterator[Entry]:
+    yield Entry(boot["first_s"], BOOT, f"boot {boot['boot']}", boot["boot"])
+    if boot["clean"] is None:
+        return
+    for line in boot["last_lines"]:
+        yield Entry(line["at_s"], LAST_LINE, line["text"], boot["boot"])
+    if boot["clean"]:
+        yield Entry(boot["last_s"], CLEAN, f"boot {boot['boot']} ended in good order", boot["boot"])
+    else:
+        text = f"boot {boot['boot']} ended without a shutdown; the journal may lack its last seconds"
+        yield Entry(boot["last_s"], UNCLEAN, text, boot["boot"])
+
+
+def _events(events: list[Event] | tuple[()]) -> Iterator[Entry]:
+    known: dict[str, str] = {}
+    for event in events:
+        kind, before = event["kind"], known.get(event["kind"])
+        if kind not in CHANGES:
+            times = f" ({event['count']} times)" if event["count"] > 1 else ""
+            yield Entry(event["at_s"], kind, f"{event['text']}{times}", event["key"])
+            continue
+        known[kind] = event["key"]
+        if before is not None and before != event["key"]:
+            yield Entry(event["at_s"], CHANGES[kind], f"{kind} {before} became {event['key']}", event["key"])
+
+
+def _apt(change: Change) -> Entry:
+    moves = [_move(package) for package in change["packages"]]
+    others = f", and {change['others']} others" if change["others"] else ""
+    return Entry(change["at_s"], APT, f"{', '.join(moves)}{others} ({change['command'] or 'no command'})")
+
+
+def _move(package: Package) -> str:
+    name, before, after = package["name"], package["before"], package["after"]
+    if package["action"] == "remove":
+        return f"{name} {before or ''} removed".replace("  ", " ")
+    return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
+
+
+def _services(reading: Reading) -> dict[str, Service | None]:
+    return reading.get("services") or {SHORT: reading["service"]}
+
+
+def _failure(reading: Reading, name: str, service: Service | None) -> Iterator[Entry]:
+    """The last failure that the unit of a service keeps, where the journal does not tell of it."""
+    if not service or not service["verdict"] or not service["at"]:
+        return
+    try:
+        at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return
+    told = {
+        (event["key"], event.get("service", SHORT)) for event in reading["events"] or () if event["kind"] == SERVICE
+    }
+    if (service["verdict"], name) not in told:
+        yield Entry(at_s, SERVICE, f"{long_name(name)}: {service['verdict']}: {service['text']}", service["verdict"])

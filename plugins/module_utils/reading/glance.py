@@ -1,0 +1,123 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host is at this moment, for `gb10 status` and `gb10 top`: one line of JSON for each look.
+
+The controller sends this file with what it imports (plugin_utils/health/carried.py). What a look leaves out, journal,
+disks and apt's history, is null in it: `gb10 why` reads that.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
+
+LINE = "GB10-GLANCE:"  # a look behind it, as JSON
+DEADLINE_S = 2.0  # of a server that is asked for its counters
+AGAIN_S = 1.0  # after which a single look at a server that works is followed by another: what it does in a second
+PRESSURES = ("cpu", "memory", "io")
+_STATUS = ("phase", "since", "failure")
+READY = "ready"
+Ask = Callable[[metrics.Service, float], metrics.Counters]
+
+
+def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
+    """`reading` as gb10.fleet.health_facts gives it, with one sample; `services` each with its counters."""
+    notes = Notes()
+    now_s = round(host.time_of_day(), 2)
+    command_line = host.read("/proc/cmdline")
+    reading = {
+        "schema_version": 1,
+        "at_s": now_s,
+        "uptime_s": notes.read("uptime_s", lambda: uptime(host)),
+        "boot": None,
+        "kernel": quoted(host.read("/proc/sys/kernel/osrelease") or "") or None,
+        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
+        "firmware": None,
+        "clock": {"epoch_s": now_s, "source": None, "synchronized": None},
+        "samples": [_sample(host, notes, now_s)],
+        "zones": notes.read("zones", lambda: sensors.read_zones(host)),
+        **dict.fromkeys(("processes", "hwmon", "disks", "oom_kills", "service", "boots", "events", "apt")),
+        "unknown": notes.reasons,
+    }
+    services = metrics.services(host.system.place("/"))
+    return {"reading": reading, "services": [_service(host, one, ask) for one in services]}
+
+
+def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
+    return {
+        "at_s": now_s,
+        "steady_s": _steady(host),
+        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
+        "serving": None,
+        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
+        "blocks": None,
+        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "rails": notes.read("rails", lambda: rails.read_rails(host)),
+    }
+
+
+def _steady(host: HostReader) -> float:
+    return round(host.system.clock.now(), 2)
+
+
+def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
+    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))
+
+
+def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, Any]:
+    """Its unit's own words, and what its server counts; `problem` says why there are no counters."""
+    try:
+        status = json.loads(host.read(service.status) or "{}")
+        phase, since, failure = (status.get(name) for name in _STATUS)
+        verdict = failure.get("verdict") if failure else None
+    except (ValueError, AttributeError, RecursionError):
+        phase = since = verdict = None
+    counters, problem = None, None
+    if service.port is not None and phase == READY:  # before and afterwards any user may have the port
+        try:
+            counters = ask(service, DEADLINE_S)
+        except (OSError, ValueError) as error:
+            problem = quoted(getattr(error, "strerror", None) or str(error) or "no answer")
+    told = {"phase": phase, "since": since, "verdict": verdict}
+    words = {name: quoted(str(value)) if value else None for name, value in told.items()}
+    return {"name": service.name, "at_s": round(host.time_of_day(), 2), "steady_s": _steady(host), **words,
+            "counters": counters, "problem": problem}  # fmt: skip
+
+
+def main(every_s: float) -> None:
+    """Look at this host: once, if `every_s` is 0; else for as long as somebody listens."""
+    if every_s:
+        gc.enable()  # who looks for long collects; a single look ends before that pays
+    host = HostReader()
+    while True:
+        began = time.monotonic()
+        seen = look(host)
+        _say(seen)
+        if not every_s:
+            if any((service["counters"] or {}).get("running") for service in seen["services"]):
+                time.sleep(AGAIN_S)
+                _say(look(host))
+            break
+        left_s = max(0.0, every_s - (time.monotonic() - began))
+        if select.select([0], [], [], left_s)[0] and not os.read(0, 1):
+            break  # the controller is gone
+    os._exit(0)  # a tidy end takes as long as a look
+
+
+def _say(seen: dict[str, Any]) -> None:
+    try:
+        print(f"\n{LINE}{json.dumps(seen)}", flush=True)
+    except OSError:  # nobody listens
+        os._exit(0)

@@ -1,0 +1,155 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host is, read in one call: some samples of what changes by the second, and the history that the host keeps.
+
+Nothing here raises: what cannot be read is None, and `unknown` has the reason under the path of the value.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Callable, Optional
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import load_run as load
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
+    apt_history,
+    boots,
+    certificates,
+    gpu,
+    kernel_log,
+    memory,
+    sensors,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_clock
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
+
+SCHEMA_VERSION = 1
+PRESSURES = ("cpu", "memory", "io")
+Asks = dict[str, Optional[Ask]]
+Make = Callable[[HostReader, str], Ask]
+Seen = Callable[[dict[str, Any]], None]
+
+
+def collect(
+    host: HostReader,
+    samples: int = 1,
+    every_s: float = 1.0,
+    server: Make = service.asker,
+    loaded: load.Load | None = None,
+) -> dict[str, Any]:
+    """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
+    notes = Notes()
+    now_s = host.time_of_day()
+    uptime_s = notes.read("uptime_s", lambda: uptime(host))
+    boot_id = host.read("/proc/sys/kernel/random/boot_id")
+    command_line = host.read("/proc/cmdline")
+    booted_s = None if uptime_s is None else now_s - uptime_s
+    several = _several(host)
+    asks = _askers(host, notes, several, server)
+    taken = _under(loaded, host, notes, samples, every_s, asks)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "at_s": round(now_s, 2),
+        "uptime_s": uptime_s,
+        "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
+        "kernel": _word(host, "/proc/sys/kernel/osrelease"),
+        # Of the command line this alone: the rest may hold what is nobody's business.
+        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
+        "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
+        "clock": read_clock(host),
+        "samples": taken,
+        **({"load": loaded.as_dict()} if loaded else {}),
+        "processes": notes.read("processes", lambda: gpu.read_processes(host)),
+        "zones": notes.read("zones", lambda: sensors.read_zones(host)),
+        "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
+        "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
+        "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
+        "service": None if several else _status(host, notes, units.SHORT, "service"),
+        **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
+        "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
+        "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
+        "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
+        "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
+        "unknown": notes.reasons,
+    }
+
+
+def _word(host: HostReader, path: str) -> str | None:
+    return quoted(host.read(path) or "") or None
+
+
+def _several(host: HostReader) -> list[str]:
+    """The services of the host by name; nothing where that of vllm_model is the only one."""
+    names = units.installed(host)
+    return [] if names == [units.SHORT] else names
+
+
+def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, Any] | None:
+    path = units.status_of(name)
+    return notes.part(where, lambda: service.parse_status(text_of(host, path), path))
+
+
+def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
+    """How to ask each server, by the path of its values; None where nobody can."""
+    paths = {f"servings.{name}": name for name in several} or {"serving": units.SHORT}
+    return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
+
+
+def _under(
+    loaded: load.Load | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
+) -> list[dict[str, Any]]:
+    """The samples, under a load of ours where one is wished for and may be."""
+    if loaded is None:
+        return _samples(host, notes, count, every_s, asks)
+    try:
+        loaded.begin(_sample(host, notes, asks))
+        return _samples(host, notes, count, every_s, asks, loaded.watch)
+    finally:
+        loaded.end()
+
+
+def _samples(
+    host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks, seen: Seen = lambda _sample: None
+) -> list[dict[str, Any]]:
+    """Where several say why a value is missing, the last one counts."""
+    taken: list[dict[str, Any]] = []
+    for left in range(count, 0, -1):
+        began = host.system.clock.now()
+        taken.append(_sample(host, notes, asks))
+        seen(taken[-1])
+        if (taken[-1]["gpu"] or {}).get("state") == "silent":
+            break  # each more would take as long again
+        if left > 1:
+            host.system.clock.sleep(max(0.0, every_s - (host.system.clock.now() - began)))
+    return taken
+
+
+def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
+    counted = {
+        path: notes.read(path, partial(service.read_serving, ask)) if ask else None for path, ask in asks.items()
+    }
+    servings = {path.partition(".")[2]: values for path, values in counted.items() if path != "serving"}
+    return {
+        "at_s": round(host.time_of_day(), 2),
+        "steady_s": round(host.system.clock.now(), 2),
+        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
+        "serving": counted.get("serving"),
+        **({"servings": servings} if servings else {}),
+        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
+        "blocks": notes.read(
+            "blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE"))
+        ),
+        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "rails": notes.read("rails", lambda: rails.read_rails(host)),
+    }
+
+
+def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
+    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))

@@ -1,0 +1,72 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rails: link, PCIe and counters of each RDMA device that has hardware."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
+
+FOLDER = "/sys/class/infiniband"
+_MOST = 32  # devices; a Spark has four
+_LARGEST_COUNT = 2**62
+_TRAFFIC = re.compile(r"(port_(rcv|xmit)_(data|packets|wait)|(uni|multi)cast_\w+|rx_\w+_requests|lifespan)\Z")
+_PCIE = {
+    "width": "current_link_width",
+    "width_max": "max_link_width",
+    "gigatransfers": "current_link_speed",
+    "gigatransfers_max": "max_link_speed",
+}
+
+
+def read_rails(host: HostReader) -> list[dict[str, Any]]:
+    """One entry for each port. What sysfs does not tell is None: a port without a cable has no speed."""
+    rails = []
+    for hca in host.names(FOLDER)[:_MOST]:
+        base = f"{FOLDER}/{hca}"
+        if "device" not in host.names(base):  # Soft-RoCE
+            continue
+        netdev = next(iter(host.names(f"{base}/device/net")), None)
+        for port in host.names(f"{base}/ports"):
+            state = host.read(f"{base}/ports/{port}/state")
+            rails.append(
+                {
+                    "hca": quoted(hca),
+                    "port": quoted(port),
+                    "netdev": quoted(netdev) if netdev else None,
+                    "state": quoted(state.rpartition(":")[2]) if state else None,
+                    "carrier": _carrier(host, netdev),
+                    "rate_gbps": leading_number(host.read(f"{base}/ports/{port}/rate")),
+                    "pcie": {name: leading_number(host.read(f"{base}/device/{file}")) for name, file in _PCIE.items()},
+                    "counters": _counters(host, f"{base}/ports/{port}"),
+                }
+            )
+    if not rails:
+        raise Unknown(f"there is no RDMA device with hardware in {FOLDER}")
+    return rails
+
+
+def _carrier(host: HostReader, netdev: str | None) -> bool | None:
+    said = host.read(f"/sys/class/net/{netdev}/carrier") if netdev else None
+    return {"1": True, "0": False}.get(said or "")
+
+
+def leading_number(text: str | None) -> float | None:
+    """32.0 of `32.0 GT/s PCIe`, 200 of `200 Gb/sec (4X HDR)`; None for `Unknown`."""
+    found = re.match(r"(\d{1,6}(?:\.\d{1,3})?)(?: |\Z)", text or "")
+    return float(found[1]) if found else None
+
+
+def _counters(host: HostReader, base: str) -> dict[str, int]:
+    """Every counter that is not 0, without those of traffic."""
+    found = {}
+    for folder in ("counters", "hw_counters"):
+        for name in host.names(f"{base}/{folder}"):
+            count = None if _TRAFFIC.match(name) else host.number(f"{base}/{folder}/{name}")
+            if count and 0 < count < _LARGEST_COUNT:
+                found[quoted(name)] = count
+    return found

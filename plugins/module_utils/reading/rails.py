@@ -1,0 +1,78 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rails of a host: its RDMA devices, each joined to its netdev."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import link_name
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+
+
+def read_rails(host: HostReader, interfaces: Sequence[Facts]) -> list[Facts]:
+    """RDMA devices joined to their netdevs, sorted by port and twin."""
+    by_name = {interface["name"]: interface for interface in interfaces}
+    rails: list[Facts] = []
+    # Those with hardware first: a Soft-RoCE device on the same netdev (`rdma link add`) is no rail beside them.
+    for hca in sorted(host.names("/sys/class/infiniband"), key=lambda name: not _has_hardware(host, name)):
+        for hca_port in host.names(f"/sys/class/infiniband/{hca}/ports"):
+            interface = by_name.pop(_rail_netdev(host, hca, hca_port) or "", None)
+            if interface is None:
+                continue
+            state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
+            keys = ("carrier", "mtu", "driver", "pci", "phys_switch_id", "addresses")
+            shared = {key: interface[key] for key in keys}
+            rails.append(
+                {
+                    "netdev": interface["name"],
+                    "hca": hca,
+                    "hca_port": int(hca_port) if hca_port.isdigit() else None,
+                    "port": port_of(interface["name"], interface["phys_port_name"]),
+                    "twin_index": None,
+                    "master": link_name(host.path(f"/sys/class/net/{interface['name']}/master")),
+                    **shared,
+                    "state": state.rpartition(":")[2].strip() if state else None,
+                }
+            )
+    return number_twins(rails)
+
+
+def _has_hardware(host: HostReader, hca: str) -> bool:
+    return "device" in host.names(f"/sys/class/infiniband/{hca}")
+
+
+def _rail_netdev(host: HostReader, hca: str, hca_port: str) -> str | None:
+    """The netdev of an RDMA port: by its GID table, else (still empty) by its parent, else by its PCI function."""
+    base = f"/sys/class/infiniband/{hca}"
+    slots = f"{base}/ports/{hca_port}/gid_attrs/ndevs"
+    tabled = [netdev for netdev in (host.read(f"{slots}/{slot}") for slot in host.names(slots)) if netdev]
+    # A VLAN's GIDs sit in its parent's table, under the VLAN's name: the rail is the one without a dot.
+    physical = next((netdev for netdev in tabled if "." not in netdev), None)
+    return physical or host.read(f"{base}/parent") or next(iter(host.names(f"{base}/device/net")), None)
+
+
+def port_of(netdev: str, phys_port_name: str | None) -> str | None:
+    """The physical port (`p0`, `p1`) of a netdev: as its driver says, else the suffix that systemd derived from it."""
+    if phys_port_name and re.match(r"^p\d+$", phys_port_name):
+        return phys_port_name
+    suffix = re.search(r"n(p\d+)$", netdev)
+    return suffix[1] if suffix else None
+
+
+def number_twins(rails: list[Facts]) -> list[Facts]:
+    """Sort rails by port, and number the functions that share one by PCI domain, else by the domain in their name."""
+
+    def order(rail: Facts) -> tuple[bool, str, int, int, str]:
+        domain = int(rail["pci"].partition(":")[0], 16) if rail["pci"] else 0
+        named = re.match(r"^enP(\d+)p", rail["netdev"])  # enp1s0f0np0 is domain 0, enP2p1s0f0np0 domain 2
+        return rail["port"] is None, rail["port"] or "", domain, int(named[1]) if named else 0, rail["netdev"]
+
+    seen: dict[str | None, int] = {}
+    numbered = []
+    for rail in sorted(rails, key=order):
+        index = seen[rail["port"]] = seen.get(rail["port"], -1) + 1
+        numbered.append({**rail, "twin_index": None if rail["port"] is None else index})
+    return numbered

@@ -1,0 +1,172 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The services of a host: what its units, their settings and their own words say of them. Changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, parse_meminfo
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
+
+_UNITS = "/etc/systemd/system"
+_UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
+_PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
+_POLL_S = 1.0
+GIB = 2**30
+
+
+class Memory(NamedTuple):
+    """Bytes of a host. `hidden`: what no account of the kernel has, as the memory that a driver holds for the GPU."""
+
+    total: int
+    available: int
+    hidden: int
+
+
+def read(system: System) -> list[dict[str, Any]]:
+    """Every service that the role has put on this host, by name."""
+    found = [match for name in system.names(_UNITS) if (match := _UNIT.match(name))]
+    if not found:
+        return []
+    shown = [match[0] for match in found]
+    argv = ["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *shown]
+    blocks = system.ask(argv).strip().split("\n\n")
+    wishes = {wish["unit"]: wish for wish in read_wishes(HostReader(system=system))}
+    live = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
+    return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
+
+
+def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
+    said = _document(system, units.status_of(name))
+    try:
+        settings = _settings(_document(system, units.settings_of(name)))
+    except (TypeError, ValueError, KeyError, AttributeError):  # somebody wrote them, and not the role
+        settings = _settings({})
+    since = live.get("StateChangeTimestamp", "").lstrip("@")
+    return {
+        "name": name,
+        "unit": f"{units.long_name(name)}.service",
+        "container": units.long_name(name),
+        "status_file": units.status_of(name),
+        "state": live.get("ActiveState", ""),
+        "enabled": live.get("UnitFileState") == "enabled",
+        "since": int(since) if since.isdigit() else None,
+        "phase": said.get("phase") if live.get("ActiveState") in ("active", "activating") else None,
+        "load_s": load_seconds(said.get("phases")) or _seconds(said.get("load_s")),
+        "wish": dict(wish) if wish else None,
+        **settings,
+    }
+
+
+def _settings(written: Mapping[str, Any]) -> dict[str, Any]:
+    join = written.get("join") or {}
+    return {
+        "members": [str(member["name"]) for member in join.get("members", [])],
+        "rank": int(join.get("rank", 0)),
+        "memory_gib": written.get("memory_gib"),
+        **_command(written.get("argv") or []),
+    }
+
+
+def load_seconds(phases: Any) -> float | None:
+    """How long the last load took by the unit's own phases: all but the waiting for others."""
+    if not isinstance(phases, dict) or not {"weights", "graphs"} & phases.keys():
+        return None
+    names = ("starting", "formation", "weights", "graphs")
+    return round(sum(float(phases[name]) for name in names if isinstance(phases.get(name), (int, float))), 1)
+
+
+def _seconds(value: Any) -> float | None:
+    """Of the load before the one that is under way."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _command(argv: Sequence[str]) -> dict[str, Any]:
+    """Model, served name and port of `vllm serve`; none where it runs something else."""
+    words = [str(word) for word in argv]
+    found: dict[str, Any] = {"model": None, "served_name": None, "port": None, "url": None}
+    if "serve" not in words:
+        return found
+    words = words[words.index("serve") + 1 :]
+    values = dict(zip(words, words[1:]))
+    port = values.get("--port", "")
+    return {
+        "model": words[0] if words else None,
+        "served_name": values.get("--served-model-name"),
+        "port": int(port) if port.isdigit() else None,
+        "url": f"http://{_asked(values.get('--host', ''))}:{port}" if port.isdigit() else None,
+    }
+
+
+def _asked(host: str) -> str:
+    """Where a server that listens there answers on the host itself."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to compare with
+    return f"[{host}]" if ":" in host else host
+
+
+def _document(system: System, path: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(system.text(path) or "{}")
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def memory(system: System) -> Memory | None:
+    """None where the kernel does not tell."""
+    try:
+        found, _ = parse_meminfo(system.text("/proc/meminfo") or "")
+    except Unknown:
+        return None
+    accounts = [found[name] for name in ACCOUNTS]
+    if found["available_bytes"] is None or None in accounts:
+        return None
+    total = found["total_bytes"]
+    return Memory(total, found["available_bytes"], max(0, total - sum(accounts)))
+
+
+def judge(before: Memory | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Any:
+    """Whether the memory of a service that was stopped is back: {verdict, text, way_out}. Pure.
+
+    `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
+    """
+    if after is None:
+        return _verdict("memory_unknown", "/proc/meminfo does not say what is in use", "see `free -g` on the host")
+    was = f", {before.available / GIB:.0f} before" if before else ""
+    text = f"{after.available / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
+    left = after.hidden / GIB - others_gib
+    if left < limit_gib:
+        return _verdict("memory_returned", text, "")
+    return _verdict(
+        "memory_not_returned",
+        f"{text}; {left:.0f} GiB are in use by nobody",
+        "drop the page cache (sudo systemctl start gb10-drop-caches.service); where that brings nothing back, reboot",
+    )
+
+
+def _verdict(verdict: str, text: str, way_out: str) -> dict[str, str]:
+    return {"verdict": verdict, "text": text, "way_out": way_out}
+
+
+def returned(
+    system: System, before: Memory | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
+) -> dict[str, str]:
+    """The verdict as soon as the memory is back, or after that time."""
+    end = system.clock.now() + within_s
+    while True:
+        found: dict[str, str] = judge(before, memory(system), took_gib, others_gib, limit_gib)
+        if found["verdict"] != "memory_not_returned" or system.clock.now() >= end:
+            return found
+        system.clock.sleep(_POLL_S)

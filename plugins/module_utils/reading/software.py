@@ -1,0 +1,161 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages, the driver, apt, Docker, and services that kill by memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
+    DPKG_LOCK,
+    Database,
+    lock_holder,
+    read_database,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import COMMAND_DEADLINE_S
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
+
+DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
+# Services that kill by memory, beside the kernel.
+OOM_DAEMONS = ("earlyoom", "systemd-oomd")
+
+# The role vllm writes them: one for vllm_model, and one for each service of vllm_services that spans a cluster.
+SETTINGS = "/etc/gb10-fleet"
+JOIN_KEY = f"{SETTINGS}/join.key"
+
+_APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
+# The installed packages that roles and findings ask about.
+PACKAGES = re.compile(
+    r"(lib)?nvidia|libnvsdm|linux-.*nvidia|cuda-drivers|.*-video-nvidia"
+    r"|docker|containerd|perftest\Z|systemd-oomd|earlyoom|nginx\Z"
+)
+# Not installed, what sources offer them decides whether a role brings a source of its own.
+_SOURCED = ("docker-ce", "nvidia-container-toolkit")
+_RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
+_SERVICE = r"(gb10-vllm(?:-[a-z0-9-]{1,31})?)\.service\Z"
+_JOIN_KEY_OF = r"join-([a-z0-9-]{1,31})\.key\Z"
+_PHASE = r"[a-z]{1,20}\Z"
+_DOCKER_SOCKET = "/run/docker.sock"
+_MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
+
+
+def driver_of(host: HostReader, packages: Mapping[str, str], holds: Collection[str]) -> Facts:
+    def run(argv: Sequence[str]) -> str:
+        return host.system.run(argv, timeout=COMMAND_DEADLINE_S).stdout
+
+    return installed.read_driver(host.system.root, packages, holds, run)
+
+
+def database_of(host: HostReader) -> Database:
+    try:
+        return host.system.once(read_database)
+    except HostError:
+        return Database({}, ())
+
+
+def installed_by_us(host: HostReader) -> set[str]:
+    """The packages that the host did not have before us: what they start is ours to decide."""
+    try:
+        known = host.system.once(manifest.load).resources
+    except HostError:
+        return set()  # a task that changes the host says what is wrong with the manifest
+    packages = ((label.partition(":"), entry.before) for label, entry in known.items())
+    return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
+
+
+def read_apt(host: HostReader, database: Database) -> Facts:
+    holder = lock_holder(host.system, *_APT_LOCKS)
+    # While somebody works, half-done is normal.
+    return {"lock_held_by": holder, "dpkg_interrupted": holder is None and bool(database.unfinished)}
+
+
+def read_apt_sources(host: HostReader, database: Database) -> Facts:
+    """Apart from `apt`, whose lock comes and goes: roles decide by these."""
+    sources = apt_sources.read_sources(host.system)
+    missing = [name for name in _SOURCED if name not in database.installed]
+    return {
+        "entries": [source.as_fact() for source in sources],
+        "conflicts": apt_sources.conflicts(sources),
+        "offered": apt_sources.offered(host.system, sources, missing),
+    }
+
+
+def read_docker(host: HostReader, packages: Mapping[str, str]) -> Facts:
+    package = next((packages[name] for name in ("docker-ce", "docker.io") if name in packages), None)
+    facts: Facts = {
+        "present": package is not None or host.path("/usr/bin/dockerd").exists(),
+        "version": upstream_version(package) if package else None,
+        "running": False,
+        "cgroup_driver": None,
+    }
+    # By pid file: asking its socket could start a daemon that systemd activates on demand.
+    pid = host.number("/run/docker.pid")
+    if pid is None or not host.path(f"/proc/{pid}").exists():
+        return facts
+    said = ask_docker(host.path(_DOCKER_SOCKET), "/info")
+    version, driver = said.get("ServerVersion"), said.get("CgroupDriver")
+    return {"present": True, "version": version or facts["version"], "running": True, "cgroup_driver": driver or None}
+
+
+def ask_docker(path: Path, resource: str) -> Facts:
+    """The JSON object that Docker's engine answers; empty if there is none in time.
+
+    HTTP 1.0 has no chunks, and the server closes after its answer, so a few lines do what would cost 20 ms of imports.
+    """
+    import socket  # only a host that runs Docker needs it
+
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(DOCKER_DEADLINE_S)
+            connection.connect(str(path))
+            connection.sendall(f"GET {resource} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            answer = b""
+            while len(answer) < _MAX_ANSWER and (part := connection.recv(65536)):
+                answer += part
+        said = json.loads(answer.partition(b"\r\n\r\n")[2])
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def read_join_keys(host: HostReader) -> dict[str, dict[str, str] | None]:
+    """The same of each named service, by its name."""
+    files = {found[1]: name for name in host.names(SETTINGS) if (found := re.match(_JOIN_KEY_OF, name))}
+    return {service: read_join_key(host, f"{SETTINGS}/{name}") for service, name in sorted(files.items())}
+
+
+def read_join_key(host: HostReader, path: str = JOIN_KEY) -> dict[str, str] | None:
+    """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
+    text = host.system.text(path) or ""
+    purpose, _, secret = text.strip().partition(" ")
+    return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
+
+
+def read_model_phase(host: HostReader) -> str | None:
+    """How far the services that are up have come: the first one that is not ready, or ready."""
+    folder, _, prefix = _RUNNING.rpartition("/")
+    units = (found[1] for name in host.names(folder) if (found := re.match(_SERVICE, name[len(prefix) :])))
+    known = [phase for unit in units if (phase := _phase_of(host, unit))]
+    return next((phase for phase in known if phase != "ready"), known[0] if known else None)
+
+
+def _phase_of(host: HostReader, unit: str) -> str | None:
+    """In the words of the unit; they outlive it, and then they say nothing."""
+    try:
+        phase = json.loads(host.read(f"/run/{unit}/status.json") or "{}").get("phase")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return phase if isinstance(phase, str) and re.match(_PHASE, phase) else None
+
+
+def read_oom_daemons(host: HostReader) -> list[str]:
+    return [name for name in OOM_DAEMONS if host.path(f"{_RUNNING}{name}.service").is_symlink()]

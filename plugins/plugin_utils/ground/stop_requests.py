@@ -1,0 +1,23 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A wish of the operator's in words. The host says the time, in its own zone; who it was is for us to say."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import ON_DEMAND
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
+
+
+def is_asleep(wish: Wish) -> bool:
+    """Whether a request starts it; nobody has stopped it."""
+    return wish.get("who") == ON_DEMAND
+
+
+def said_of(wish: Wish, me: str | None = None) -> str:
+    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for. `me`: else of this run."""
+    if is_asleep(wish):
+        return "asleep, starts when asked"
+    who = "you" if wish["who"] == (me or RUN.partition(" ")[0]) else wish["who"]
+    return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

@@ -1,0 +1,174 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The container that serves a model: its environment, the words of `docker run`, of `vllm serve` and of Ray's start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import SHORT, Names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
+
+# What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
+COMPILED = "/var/cache/gb10-compiled"
+# Said, because an image may have another home directory than /root.
+HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
+# Where what is compiled lies in a container with a warm cache: of vLLM, Triton, FlashInfer and the driver.
+WARM_HOME = {
+    "VLLM_CACHE_ROOT": "/root/.cache/vllm",
+    "TRITON_CACHE_DIR": "/root/.cache/triton",
+    "FLASHINFER_WORKSPACE_BASE": "/root",
+    "CUDA_CACHE_PATH": "/root/.cache/nv",
+}
+# What the fabric says differs from host to host, and no rule looks at its values.
+OF_ANY_FABRIC = {"VLLM_HOST_IP": "HOST", "NCCL_SOCKET_IFNAME": "RAIL", "GLOO_SOCKET_IFNAME": "RAIL"}
+AUTO = -1  # of vllm_max_model_len: vLLM takes the longest context that fits
+_TOKEN_OF_RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/gb10-ray.token"}
+_RAY_START = "/gb10-ray-start"
+_UNPRIVILEGED = 1024  # the first port that needs no capability
+_TRAITS_BY_FLAG = {
+    "privileged": {"--privileged"},
+    "memory_limit": {"--memory", "-m"},
+    "restart_policy": {"--restart"},
+    "published_port": {"--publish", "--publish-all", "-p", "-P"},
+    "detached": {"--detach", "-d"},
+}
+
+
+def environment(said: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[str, Any]:
+    """The container's environment, where the later word counts. `of_the_fabric` is empty on a host by itself.
+
+    vLLM gives up on its own engine after 600 s unless told; a large model takes longer.
+    """
+    return {
+        "VLLM_ENGINE_READY_TIMEOUT_S": said.vllm_ready_timeout,
+        **HUB_HOME,
+        **({"HF_HUB_OFFLINE": 1} if said.vllm_fetch else {}),
+        **(WARM_HOME if said.warm else {}),
+        **of_the_fabric,
+        **(catalog.load("units")["ray"]["environment"]["value"] if said.by_ray else {}),
+        **said.vllm_environment,
+        **(_TOKEN_OF_RAY if said.by_ray else {}),
+    }
+
+
+def docker_options(said: VllmSettings, hosts: int, container: str = Names(SHORT).container) -> list[str]:
+    """The options of `docker run` that decide what the container may do.
+
+    With --init, signals reach vLLM, and its dead children are waited for. It is root without root's powers. Only where
+    vLLM downloads by itself it keeps those over files, for a cache that belongs to somebody else.
+    """
+    score = catalog.load("memory")["protection"]["model_oom_score"]["value"]
+    return [
+        *("--rm", "--init", "--name", container, "--pull", "never"),
+        *("--network", "host", "--ipc", "host", "--device", "nvidia.com/gpu=all"),
+        *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
+        *(() if said.vllm_fetch or not said.vllm_model else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
+        *(("--cap-add", "NET_BIND_SERVICE") if said.vllm_port < _UNPRIVILEGED else ()),
+        *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
+        *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),
+        *(word for name, value in said.vllm_ulimits.items() for word in ("--ulimit", f"{name}={value}")),
+        *(word for option in said.vllm_security_options for word in ("--security-opt", option)),
+    ]
+
+
+def files(said: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> list[str]:
+    """The options of `docker run` that name files of the host."""
+    return [
+        *(("--env-file", names.gid_file) if gid else ()),
+        *(("--env-file", names.secrets) if secrets else ()),
+        *_cache(said),
+        *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
+        *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if said.by_ray else ()),
+        *(("--volume", f"/etc/gb10-fleet/ray.token:{_TOKEN_OF_RAY['RAY_AUTH_TOKEN_PATH']}:ro") if said.by_ray else ()),
+    ]
+
+
+def _cache(said: VllmSettings) -> list[str]:
+    """Fetched models are there to be read: what a container changed in them, the next one would serve."""
+    if not said.vllm_fetch:
+        return ["--volume", f"{said.vllm_cache_directory}:/root/.cache"]
+    compiled = [] if said.warm else ["--volume", f"{COMPILED}:/root/.cache"]
+    return [*compiled, "--volume", models(said)]
+
+
+def models(said: VllmSettings) -> str:
+    """What is fetched, as Docker mounts it: to be read alone."""
+    return f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
+
+
+def written_to(said: VllmSettings) -> str:
+    """The folder of the host that the container fills; with a warm cache it writes to its own layer."""
+    if said.warm:
+        return "/var/lib/docker"
+    return COMPILED if said.vllm_fetch else said.vllm_cache_directory
+
+
+def serve_words(said: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
+    """The words after `vllm serve MODEL`. `head` is the address of the cluster's first host."""
+    tensor, pipeline = parallel(said, hosts)
+    by_vllm = hosts > 1 and not said.by_ray
+    words: list[Any] = ["--served-model-name", said.served_name]
+    if said.vllm_model_revision:
+        words += ["--revision", said.vllm_model_revision]
+    if said.vllm_max_model_len:
+        words += ["--max-model-len", "auto" if said.vllm_max_model_len == AUTO else said.vllm_max_model_len]
+    if said.speculative:
+        words += [draft_wish.FLAG, said.speculative.config(said.vllm_model_revision)]
+    if hosts > 1:
+        words += ["--tensor-parallel-size", tensor, "--distributed-executor-backend", said.vllm_executor]
+    if pipeline > 1:
+        words += ["--pipeline-parallel-size", pipeline]
+    if by_vllm:
+        words += ["--nnodes", hosts, "--node-rank", rank, "--master-port", said.vllm_master_port]
+    if rank == 0:
+        words += ["--host", said.vllm_host, "--port", said.vllm_port]
+    elif by_vllm:
+        words += ["--headless"]
+    words += [*said.vllm_extra_args, "--gpu-memory-utilization", said.vllm_gpu_memory_utilization]
+    if by_vllm:
+        words += ["--master-addr", head]
+    return [str(word) for word in words]
+
+
+def parallel(said: VllmSettings, hosts: int) -> tuple[int, int]:
+    """On how many hosts each layer lies, and how many stages of such hosts there are."""
+    tensor = said.vllm_tensor_parallel_size or hosts
+    return tensor, int(hosts / tensor)
+
+
+def ray_words(said: VllmSettings, own: str, hosts: Sequence[str]) -> list[str]:
+    """The words of gb10-ray-start, which each container runs; on the head `-- vllm serve ...` follows them."""
+    options = {**catalog.load("units")["ray"]["options"]["value"], **vllm_settings.ports_of_ray()}
+    return [
+        *(_RAY_START, "--own", own, "--hosts", ",".join(hosts)),
+        *("--port", str(said.vllm_ray_port), "--timeout", str(said.vllm_ready_timeout)),
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
+
+
+def image_name(image: str) -> str:
+    """The name that every host gives the image: one that came from another host has no digest to be called by."""
+    _, at, digest = image.partition("@sha256:")
+    if at:
+        return f"gb10-fleet/vllm:{digest[:12]}"
+    return f"gb10-fleet/vllm:tag-{re.sub('[^A-Za-z0-9_.-]', '-', image)[-120:]}"
+
+
+def traits(options: Sequence[str], ray: Sequence[str]) -> frozenset[str]:
+    """What the rules of serving ask about a container, in their words, of its `docker run` and of its Ray."""
+    said = {word.partition("=")[0] for word in options}
+    found = {trait for trait, flags in _TRAITS_BY_FLAG.items() if said & flags}
+    if "/dev/infiniband" not in options:
+        found.add("no_infiniband")
+    if not {"IPC_LOCK", "memlock=-1"} <= set(options):
+        found.add("no_memlock")
+    if ray and not any(word.startswith("--object-store-memory=") for word in ray):
+        found.add("ray_object_store_default")
+    return frozenset(found)

@@ -1,0 +1,378 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of one service: how a host serves a model, by itself or as one rank of its cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import Profile
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import (
+    CONTAINER,
+    SHORT,
+    VLLM,
+    Names,
+    Service,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
+
+LAUNCHER = "/usr/local/sbin/gb10-vllm"
+PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
+SOURCES = (
+    "before_start",
+    "causes",
+    "config",
+    "door",
+    "failures",
+    "life",
+    "link",
+    "log",
+    "main",
+    "seal",
+    "sockets",
+    "status",
+    "turn",
+    "warm",
+)
+RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
+RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
+_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Image and model, which are on the host before the unit needs them."""
+
+    image: str
+    name: str  # of the image on the hosts
+    model: str
+    revision: str
+    exclude: tuple[str, ...]
+    cache: str
+    environment: Mapping[str, Any]  # of the hub's tool
+    fetch: bool  # once for the cluster, and over its fabric
+    port: int
+    draft: Mapping[str, str] | None  # model and revision of a second model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServicePlan(RolePlan):
+    """How a host serves one model. What follows from the fabric of its cluster is empty where that has no plan."""
+
+    name: str
+    kind: str
+    unit: str
+    container: str
+    config: str  # what the unit's program reads
+    env_file: str  # of `secrets`
+    guard_file: str
+    join_file: str
+    status_file: str
+    members: tuple[str, ...]  # of the cluster, the head first
+    rank: int
+    model: str
+    served_name: str
+    url: str  # where the head answers, asked on the head itself; the other ranks of a cluster have no API
+    health: str  # the path there that answers 200 when it serves
+    port: int
+    ports: Mapping[str, int]  # all that it takes on this host, by their variables
+    ready_timeout: int
+    memory_gib: float  # what it takes of the host
+    on_demand: bool  # asleep until the first request
+    socket: str  # which starts it then; empty where it always runs
+    image_name: str
+    files: Files
+    registry_login: bool  # whether vllm_registry_* are for the registry of its image
+    by_ray: bool
+    folders: tuple[str, ...]  # of the host, that the container gets beside the caches
+    secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
+    restart_on: tuple[str, ...]  # the files that its unit reads
+    warm: WarmCache | None = None
+    argv: tuple[str, ...] = ()
+    join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
+    join_kept: Mapping[str, str] = field(default_factory=dict)  # its digest as `sha256`, where all hosts have it
+    program: Mapping[str, Any] = field(default_factory=dict)  # what the unit's program reads (programs/vllm_unit)
+
+
+def plan(service: Service) -> ServicePlan:
+    """The plan of one service for one host."""
+    view, said = service.view, service.said
+    if service.kind == CONTAINER:
+        made = _decided(service, tuple(vllm_refusals.of_a_container(view, said, service.memory_gib)))
+        return made if made.refusals else _of_a_container(service, made)
+    try:
+        verdict = _judged(view, said)
+    except FactsError as error:
+        verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
+    of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
+    made = _decided(service, (*vllm_refusals.refusals(view, said, service.memory_gib), *of_rules), verdict.findings)
+    if view.size == 1:
+        return made if made.refusals else _started(service, made, None)
+    try:
+        joined = service.whole.plan(fabric.plan)
+    except PlanError as error:
+        return replace(made, joint_refusals=(str(error),))
+    if not joined.cabled:
+        cables = "Say how they are cabled: pair, ring or switch."
+        return replace(made, joint_refusals=(f"its cluster has {view.size} hosts and fabric_topology none. {cables}",))
+    return made if made.refusals else _started(service, made, joined)
+
+
+def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
+    """What needs no fabric."""
+    view, said, names = service.view, service.said, service.names
+    secrets = (
+        *(("VLLM_API_KEY",) if said.vllm_api_key and service.kind == VLLM else ()),
+        *(("HF_TOKEN",) if said.vllm_huggingface_token and not said.vllm_fetch and service.kind == VLLM else ()),
+    )
+    return ServicePlan(
+        refusals=refusals,
+        findings=findings,
+        name=service.name,
+        kind=service.kind,
+        unit=names.unit,
+        container=names.container,
+        config=names.config,
+        env_file=names.secrets,
+        guard_file=names.guard,
+        join_file=names.join_key,
+        status_file=names.status_file,
+        members=tuple(view.members),
+        rank=view.rank,
+        model=said.vllm_model or said.served_name,
+        served_name=said.served_name,
+        url=f"http://{addresses.asked_on_the_host(said.vllm_host)}:{said.vllm_port}",
+        health=service.health,
+        port=said.vllm_port,
+        ports=_ports(view, said),
+        ready_timeout=said.vllm_ready_timeout,
+        on_demand=said.vllm_on_demand,
+        socket=names.socket if said.vllm_on_demand else "",
+        memory_gib=service.memory_gib or round(_share_gib(view, said), 2),
+        image_name=vllm_container.image_name(said.vllm_image),
+        # A refused environment may hold a secret, and a plan is shown.
+        files=replace(files_of(said), environment={}) if refusals else files_of(said),
+        registry_login=_logs_in(service, said),
+        by_ray=said.by_ray,
+        folders=tuple(mount.partition(":")[0] for mount in said.vllm_mounts),
+        secrets=secrets,
+        restart_on=_restart_on(names),
+        warm=None if refusals or service.kind == CONTAINER else vllm_warm.plan(service),
+    )
+
+
+def _logs_in(service: Service, said: VllmSettings) -> bool:
+    """The host's own account is of the registry of its vllm_image: another registry never gets to see it."""
+    given = service.whole.variables
+    entry = service_entries.of(given).get(service.name, {})
+    own = "registry_username" in entry or "image" not in entry or "vllm_image" not in given
+    same = registry(said.vllm_image) == registry(str(given.get("vllm_image")))
+    return bool(said.vllm_registry_username) and (own or same)
+
+
+def _ports(view: View, said: VllmSettings) -> dict[str, int]:
+    """Only the first host of a cluster has the API."""
+    in_use = said.ports_in_use(view.size)
+    return {name: port for name, port in in_use.items() if view.rank == 0 or name != "vllm_port"}
+
+
+def _restart_on(names: Names) -> tuple[str, ...]:
+    """Its own files, and the program that all units of the host run."""
+    return (
+        names.secrets,
+        names.config,
+        LAUNCHER,
+        *(f"{PROGRAM}/{source}.py" for source in SOURCES),
+        RAY_TOKEN,
+        names.join_key,
+        RAY_START,
+        f"/etc/systemd/system/{names.unit}",
+    )
+
+
+def files_of(said: VllmSettings) -> Files:
+    """Image and model of a service."""
+    return Files(
+        image=said.vllm_image,
+        name=vllm_container.image_name(said.vllm_image),
+        model=said.vllm_model,
+        revision=said.vllm_model_revision or "main",
+        exclude=said.vllm_model_exclude,
+        cache=said.vllm_cache_directory,
+        environment={**vllm_container.HUB_HOME, **said.vllm_environment},
+        fetch=said.vllm_fetch,
+        port=said.vllm_transfer_port,
+        draft={"model": said.draft.model, "revision": said.draft.revision or "main"} if said.draft else None,
+    )
+
+
+def _judged(view: View, said: VllmSettings) -> serving_rules.Verdict:
+    """What the rules of serving say; before the fabric is known, with words in the place of its addresses."""
+    of_the_fabric = vllm_container.OF_ANY_FABRIC if view.size > 1 else {}
+    ray = vllm_container.ray_words(said, "HOST", ()) if said.by_ray else []
+    return serving_rules.judge(
+        view,
+        model=said.vllm_model,
+        image=said.vllm_image,
+        version=said.vllm_version,
+        api_key=said.vllm_api_key,
+        accepted=said.vllm_accept,
+        args=vllm_container.serve_words(said, view.size, view.rank, "HEAD"),
+        environment=vllm_container.environment(said, of_the_fabric),
+        container=vllm_container.traits(vllm_container.docker_options(said, view.size), ray),
+        revision=said.vllm_model_revision,
+        facts=said.vllm_model_facts,
+        cache=said.vllm_cache_directory,
+        draft_facts=str(said.vllm_speculative.get("facts") or ""),
+    )
+
+
+def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> ServicePlan:
+    """With the one command of the unit, as a list that no shell and no systemd reads, and what the unit goes by.
+
+    The hosts of a cluster meet on the fabric, so that nothing of vLLM's own traffic touches the LAN.
+    """
+    view, said, names = service.view, service.said, service.names
+    addresses_of = _addresses(joined) if joined else {}
+    own = {**joined.mine.environment, "VLLM_HOST_IP": addresses_of[view.host]} if joined else {}
+    gid = joined is not None and joined.fixed_gid_index
+    environment = vllm_container.environment(said, own)
+    argv = (
+        *("/usr/bin/docker", "run", *vllm_container.docker_options(said, view.size, names.container)),
+        *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
+        *vllm_container.files(said, names, secrets=bool(made.secrets), gid=gid),
+        *_inside(service, made.image_name, addresses_of),
+    )
+    log = catalog.load("units")["vllm_log"]
+    program = {
+        **_program(service, made, argv),
+        "cache": vllm_container.written_to(said),
+        "env_file": names.secrets if made.secrets else None,
+        "gid_file": names.gid_file if gid else None,
+        "warm": vllm_warm.wish(made.warm) if made.warm else None,
+        "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
+        "join": _join(service, addresses_of) if joined else None,
+        "phases": [[each["phase"], each["value"]] for each in log["phases"]],
+        "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
+        "gone": [each["value"] for each in log["gone"]],
+    }
+    if not joined:
+        return replace(made, argv=argv, program=program)
+    purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
+    return replace(made, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
+
+
+def _of_a_container(service: Service, made: ServicePlan) -> ServicePlan:
+    """Another server than vLLM, with the same confinement. Its log says nothing to us, so its health is asked."""
+    said, names = service.said, service.names
+    argv = (
+        *("/usr/bin/docker", "run", *vllm_container.docker_options(said, 1, names.container)),
+        *(word for name, value in said.vllm_environment.items() for word in ("--env", f"{name}={value}")),
+        *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
+        *(made.image_name, *said.vllm_extra_args),
+    )
+    nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
+    program = {**_program(service, made, argv), "cache": "/var/lib/docker", **nothing, **unread}
+    return replace(made, argv=argv, program=program)
+
+
+def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
+    """What the unit goes by, whatever it runs."""
+    figures = catalog.load("units")["supervisor"]
+    return {
+        "service": service.name,
+        "container": made.container,
+        "argv": list(argv),
+        "image": made.image_name,
+        "memory_gib": _memory_gib(service.view, service.said),
+        "disk_gib": figures["cache_free"]["value"],
+        "load_s": made.ready_timeout,
+        "api": _api(service),
+        "ready_url": f"{made.url}{made.health}" if service.kind == CONTAINER else None,
+        "timing": {name: figures[name]["value"] for name in _TIMING},
+    }
+
+
+def _api(service: Service) -> dict[str, Any] | None:
+    """Where it takes requests: those of a cluster its head takes. At a name of DNS no gateway stands in front of it."""
+    address = addresses.on_the_host(service.said.vllm_host)
+    if service.view.rank or not addresses.is_address(address):
+        return None
+    return {"address": address, "port": service.said.vllm_port}
+
+
+def _kept_key(service: Service, purpose: str) -> dict[str, str]:
+    """The digest of the secret that all hosts of the cluster have for this purpose; none where they need a new one."""
+    view = service.view
+    held = [_held(service.name, view.cluster_facts.get(member) or {}) for member in view.members]
+    digests = {each.get("sha256", "") for each in held if each.get("for") == purpose}
+    kept = str(digests.pop()) if len(digests) == 1 and all(each == held[0] for each in held) else ""
+    return {"sha256": kept} if kept else {}
+
+
+def _held(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a host says of its secret of a service."""
+    found = facts.get("join_key") if name == SHORT else (facts.get("join_keys") or {}).get(name)
+    return found or {}
+
+
+def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> list[str]:
+    """What runs in the container. A node of Ray that is not the head runs what vLLM sends it, and serves nothing."""
+    view, said = service.view, service.said
+    head = addresses_of.get(view.members[0], "")
+    serve = ["serve", said.vllm_model, *vllm_container.serve_words(said, view.size, view.rank, head)]
+    if not said.by_ray:
+        return ["--entrypoint", "vllm", image, *serve]
+    hosts = [addresses_of[member] for member in view.members]
+    start = vllm_container.ray_words(said, addresses_of[view.host], hosts)
+    named = ["--unit", service.names.container] if service.name != SHORT else []
+    return ["--entrypoint", "python3", image, *start, *named, *(["--", "vllm", *serve] if view.rank == 0 else [])]
+
+
+def _memory_gib(view: View, said: VllmSettings) -> int:
+    """What must be free before a start: the share of the memory that vLLM takes, unless told otherwise."""
+    return said.vllm_memory_gate_gib or math.ceil(_share_gib(view, said))
+
+
+def _share_gib(view: View, said: VllmSettings) -> float:
+    share: float = view.facts["memory_bytes"] * said.vllm_gpu_memory_utilization / 1024**3
+    return share
+
+
+def _addresses(joined: FabricPlan) -> dict[str, str]:
+    """Where all hosts of the cluster reach each of them."""
+    return {name: host.control.address for name, host in joined.hosts.items() if host.control}
+
+
+def _rail(profile: Profile) -> dict[str, Any]:
+    return {name: getattr(profile, name) for name in ("netdev", "hca", "hca_port", "gid", "address")}
+
+
+def _join(service: Service, addresses_of: Mapping[str, str]) -> dict[str, Any]:
+    """How the ranks find each other, and what they compare before any of them starts."""
+    view, said = service.view, service.said
+    return {
+        "rank": view.rank,
+        "members": [{"name": member, "address": addresses_of[member]} for member in view.members],
+        "port": said.vllm_join_port,
+        "key": service.names.join_key,
+        "settings": said.alike(),
+    }

@@ -1,0 +1,94 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the services of a host share: their folders, the programs that run them, and files that none of them needs.
+
+A field that is None is not said: the resource has its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
+
+_SETTINGS = "/etc/gb10-fleet"
+_WAKE = "/usr/local/sbin/gb10-wake"
+_ROOT_ALONE = "0700"
+_EXECUTABLE = "0755"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of the host. Without a mode here, one that exists keeps its owner and mode."""
+
+    path: str
+    mode: str | None = None
+    with_files: bool | None = None  # true: the plain files in it are the role's own, and go with it
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file of a program. Its text is `first_line` and the source of that name in module_utils/programs."""
+
+    path: str
+    source: str
+    first_line: str = ""  # none: Python imports it
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Unused:
+    """A file that goes, if it is there."""
+
+    path: str
+    secret: bool | None = None
+
+
+def folders(made: Sequence[ServicePlan]) -> Iterator[Folder]:
+    """All of them, each behind the one that it lies in."""
+    # Of models, and of vllm_mounts: it may be one of yours, with models in it.
+    yours = [*(each.files.cache for each in made), *(folder for each in made for folder in each.folders)]
+    yield from map(Folder, dict.fromkeys(yours))
+    # Of what vLLM compiles. The container writes here as root, so no other user of the host may come by a file of it.
+    if any(each.files.fetch and not each.warm for each in made):
+        yield Folder(vllm_container.COMPILED, _ROOT_ALONE)
+    # Of warm caches, and of what their archives are. What root keeps there is the role's own.
+    warm = [each.warm for each in made if each.warm]
+    yield from _of_warm_caches(vllm_warm.SHELVES, [each.shelf for each in warm])
+    yield from _of_warm_caches(f"/{SUMS}", [each.sums for each in warm])
+    yield Folder(_SETTINGS)
+
+
+def _of_warm_caches(top: str, inside: Sequence[str]) -> Iterator[Folder]:
+    yield from (Folder(top, _ROOT_ALONE),) if inside else ()
+    yield from (Folder(path, _ROOT_ALONE, with_files=True) for path in inside)
+
+
+def programs(made: Sequence[ServicePlan]) -> Iterator[Program]:
+    """What units and containers run, beside gb10-vllm itself."""
+    if by_ray(made):
+        yield Program(vllm_service.RAY_START, "ray_start", "#!/usr/bin/python3\n", _EXECUTABLE)
+    yield from (Program(f"{vllm_service.PROGRAM}/{name}.py", f"vllm_unit/{name}") for name in vllm_service.SOURCES)
+    if any(each.on_demand for each in made):
+        yield Program(_WAKE, "wake", "#!/usr/bin/python3 -ISB\n", _EXECUTABLE)
+
+
+def unused(made: Sequence[ServicePlan]) -> Iterator[Unused]:
+    """Files that no service needs. Each unit names them in restart_on: it starts anew when one goes."""
+    for each in made:
+        yield from () if each.secrets else (Unused(each.env_file, secret=True),)
+        yield from () if each.join_for else (Unused(each.join_file, secret=True),)
+    if not by_ray(made):
+        yield Unused(vllm_service.RAY_TOKEN, secret=True)
+        yield Unused(vllm_service.RAY_START)
+
+
+def by_ray(made: Sequence[ServicePlan]) -> str:
+    """The service that runs by Ray; empty where none does."""
+    return next((each.name for each in made if each.by_ray), "")
