@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab import image, lifecycle, vendor
-from lab.shell import LabError, missing_packages, require_host, run, say, step
+from lab.architecture import ARCHITECTURES, Architecture
+from lab.shell import LabError, missing_packages, require_packages, require_root, run, say, step
 from lab.topology import PORTS
 
-TOPOLOGIES = ("pair", "ring3", "switch", "fleet")
+TOPOLOGIES = ("single", "pair", "ring3", "switch", "fleet")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,7 +27,12 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
-    up = add("up", "start hosts: a pair, a three-node ring, N on a switch, or a fleet of N containers")
+    def add_for(name: str, text: str) -> argparse.ArgumentParser:
+        command = add(name, text)
+        command.add_argument("--arch", choices=ARCHITECTURES, default="amd64", help="of the machines; default: amd64")
+        return command
+
+    up = add_for("up", "start hosts: one, a pair, a three-node ring, N on a switch, or a fleet of N containers")
     up.add_argument("topology", choices=TOPOLOGIES)
     up.add_argument("--hosts", type=int, default=0, metavar="N", help="how many, for switch and fleet")
     up.add_argument(
@@ -55,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     gpu = add("gpu", "choose how a host's simulated GPU behaves")
     gpu.add_argument("host")
     gpu.add_argument("scenario", choices=lifecycle.GPU_SCENARIOS)
-    add("image", "build the root image of machines without starting anything")
-    add("deps", "install the Debian packages that the lab needs")
+    add_for("image", "build the root image of machines without starting anything")
+    add_for("deps", "install the Debian packages that the lab needs")
     return top
 
 
@@ -66,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     try:
         if args.command == "deps":
-            deps()
+            deps(ARCHITECTURES[args.arch])
         else:
-            require_host()
+            require_root()
             dispatch(args)
     except (LabError, vendor.VendorError) as error:
         print(f"lab: error: {error}", file=sys.stderr)
@@ -81,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(args: argparse.Namespace) -> None:
     actions: dict[str, Callable[[], None]] = {
-        "up": lambda: lifecycle.up(args.topology, args.hosts, args.show),
+        "up": lambda: up(args),
         "down": lambda: lifecycle.down(args.topology or ""),
         "status": status,
         "ssh": lambda: lifecycle.ssh(args.host, args.words),
@@ -90,9 +96,19 @@ def dispatch(args: argparse.Namespace) -> None:
         "power-off": lambda: lifecycle.power_off(args.host),
         "power-on": lambda: lifecycle.power_on(args.host),
         "gpu": lambda: lifecycle.gpu(args.host, args.scenario),
-        "image": lambda: say(f"image {image.build(image.vendor_tree(), 'machine').digest}"),
+        "image": lambda: build(ARCHITECTURES[args.arch]),
     }
     actions[args.command]()
+
+
+def up(args: argparse.Namespace) -> None:
+    require_packages(ARCHITECTURES[args.arch])
+    lifecycle.up(args.topology, args.hosts, args.show, args.arch)
+
+
+def build(architecture: Architecture) -> None:
+    require_packages(architecture)
+    say(f"image {image.build(image.vendor_tree(architecture), 'machine').digest}")
 
 
 def status() -> None:
@@ -101,8 +117,8 @@ def status() -> None:
     lifecycle.status()
 
 
-def deps() -> None:
-    missing = missing_packages()
+def deps(architecture: Architecture) -> None:
+    missing = missing_packages(architecture)
     if not missing:
         say("all Debian packages that the lab needs are installed")
         return

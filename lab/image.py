@@ -9,21 +9,25 @@ more, `delivered-<digest>`: Docker and the container toolkit, which DGX OS comes
 seconds, on an emulated CPU minutes. A container has no Docker, so it shows their installation from nothing (molecule).
 A host adds a layer of its own (lab.identity).
 
+Where this machine's CPU is another one, the programs of the root run by qemu-user while a layer is built.
+
 Everything is mounted inside a private mount namespace (`unshare --mount`), so mounts end with the process that needs
 them, however it ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab import vendor
+from lab.architecture import ARCHITECTURES, Architecture
 from lab.shell import CACHE, run, step
 
 HERE = Path(__file__).resolve().parent
@@ -41,15 +45,18 @@ PACKAGES = (
     # grub-editenv, which a trial boot writes GRUB's environment with; nothing here boots by GRUB
     "grub-common",
     # the generic kernel, not the cloud one: that one lacks rdma_rxe
-    *("linux-image-amd64", "initramfs-tools", "zstd"),
+    *("linux-image-{architecture}", "initramfs-tools", "zstd"),
 )
 KEEP = 2  # images, and sets of snapshots, that stay in the cache
+# Where the kernel knows which program runs those of another CPU, and what Debian would tell it.
+BINFMT, BINFMT_RULES = Path("/proc/sys/fs/binfmt_misc"), Path("/usr/lib/binfmt.d")
 
 
 @dataclass(frozen=True)
 class Image:
     digest: str
     layers: tuple[Path, ...]  # uppermost first, as overlayfs wants them
+    architecture: Architecture
 
     @property
     def kernel(self) -> Path:
@@ -60,12 +67,15 @@ class Image:
         return self.layers[-1] / "initrd.img"
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"digest": self.digest, "layers": [str(layer) for layer in self.layers]}))
+        layers = [str(layer) for layer in self.layers]
+        known = {"digest": self.digest, "layers": layers, "architecture": self.architecture.debian}
+        path.write_text(json.dumps(known))
 
     @staticmethod
     def load(path: Path) -> Image:
         known = json.loads(path.read_text())
-        return Image(known["digest"], tuple(Path(layer) for layer in known["layers"]))
+        layers = tuple(Path(layer) for layer in known["layers"])
+        return Image(known["digest"], layers, ARCHITECTURES[known["architecture"]])
 
 
 def digest(words: Iterable[str], files: Iterable[Path] = ()) -> str:
@@ -89,54 +99,85 @@ def overlay(layers: Iterable[Path], upper: Path, command: str) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script]
 
 
-def vendor_tree() -> vendor.VendorTree:
+def vendor_tree(architecture: Architecture) -> vendor.VendorTree:
     """The lab's package repository and its simulated vLLM image."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with step("Vendor packages and vLLM image (about 1 min the first time)"):
-        return vendor.build(CACHE / "vendor")
+    cache(architecture).mkdir(parents=True, exist_ok=True)
+    minutes = 4 if architecture.foreign else 1
+    with step(f"Vendor packages and vLLM image (about {minutes} min the first time)"), programs_of(architecture):
+        return vendor.build(CACHE / "vendor", architecture.debian)
+
+
+def cache(architecture: Architecture) -> Path:
+    """Where its images and snapshots lie: one architecture's do not drive out the other's."""
+    return CACHE / architecture.cache
+
+
+@contextlib.contextmanager
+def programs_of(architecture: Architecture) -> Iterator[None]:
+    """Lets this machine's kernel run an architecture's programs, and has it forget them afterwards.
+
+    Debian's packages do that by themselves, but not in a container, nor on a machine without systemd.
+    """
+    known = BINFMT / f"qemu-{architecture.kernel}"
+    if not architecture.foreign or known.exists():
+        yield
+        return
+    if not (BINFMT / "register").exists():
+        run(["mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT])
+    (BINFMT / "register").write_text((BINFMT_RULES / f"{known.name}.conf").read_text())
+    try:
+        yield
+    finally:
+        known.write_text("-1")
 
 
 def build(tree: vendor.VendorTree, kind: str) -> Image:
     """Today's root image for a kind of host, `machine` or `container`: from the cache, or built (about a minute)."""
-    base = CACHE / f"debian-{digest((RELEASE, *PACKAGES), _files(INITRAMFS))}"
-    if not base.is_dir():
-        with step("Debian root by mmdebstrap (about 1 min)"):
-            _debian(base)
-    name = digest((base.name, tree.digest), [INSTALL, CUSTOMIZE, *_files(HERE / "root")])
-    spark = CACHE / f"spark-{name}"
-    if not spark.is_dir():
-        with step("Making a freshly imaged Spark of it (about 20 s)"):
-            _run_over([base], spark, tree, CUSTOMIZE, tree.preinstalled, files=HERE / "root")
-    for layer, kept in (("debian", base), ("spark", spark)):
-        keep_newest(layer, kept)
-    if kind == "container":
-        return Image(name, (spark, base))
-    return _deliver(spark, base, tree)
+    architecture = ARCHITECTURES[tree.architecture]
+    packages = [package.format(architecture=architecture.debian) for package in PACKAGES]
+    base = cache(architecture) / f"debian-{digest((RELEASE, *packages), _files(INITRAMFS))}"
+    with programs_of(architecture):
+        if not base.is_dir():
+            with step(f"Debian root by mmdebstrap (about {12 if architecture.foreign else 1} min)"):
+                _debian(base, packages, architecture)
+        name = digest((base.name, tree.digest), [INSTALL, CUSTOMIZE, *_files(HERE / "root")])
+        spark = base.with_name(f"spark-{name}")
+        if not spark.is_dir():
+            with step(f"Making a freshly imaged Spark of it (about {120 if architecture.foreign else 20} s)"):
+                _run_over([base], spark, tree, CUSTOMIZE, tree.preinstalled, files=HERE / "root")
+        for layer in (base, spark):
+            keep_newest(layer)
+        if kind == "container":
+            return Image(name, (spark, base), architecture)
+        return _deliver(spark, base, tree, architecture)
 
 
-def _deliver(spark: Path, base: Path, tree: vendor.VendorTree) -> Image:
+def _deliver(spark: Path, base: Path, tree: vendor.VendorTree, architecture: Architecture) -> Image:
     name = digest((spark.name, *tree.delivered), [INSTALL])
-    delivered = CACHE / f"delivered-{name}"
+    delivered = base.with_name(f"delivered-{name}")
     if not delivered.is_dir():
-        with step("Docker and the container toolkit, as DGX OS comes with them (about 10 s)"):
+        seconds = 60 if architecture.foreign else 10
+        with step(f"Docker and the container toolkit, as DGX OS comes with them (about {seconds} s)"):
             _run_over([spark, base], delivered, tree, INSTALL, tree.delivered)
-    keep_newest("delivered", delivered)
-    return Image(name, (delivered, spark, base))
+    keep_newest(delivered)
+    return Image(name, (delivered, spark, base), architecture)
 
 
-def keep_newest(kind: str, used: Path) -> None:
-    """Marks an entry of the cache as used now, and drops all but the last KEEP of its kind."""
+def keep_newest(used: Path) -> None:
+    """Marks an entry of the cache as used now, and drops all but the last KEEP of its kind: `kind-digest`."""
     used.touch()
-    entries = sorted(CACHE.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    kind = used.name.rpartition("-")[0]
+    entries = sorted(used.parent.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for stale in entries[KEEP:]:
         shutil.rmtree(stale)
 
 
-def _debian(target: Path) -> None:
+def _debian(target: Path, packages: Sequence[str], architecture: Architecture) -> None:
     partial = _scratch("new-debian")
     log = CACHE / "mmdebstrap.log"
     hook = f"--essential-hook=copy-in {INITRAMFS} /etc"  # before the kernel's package makes its initramfs
-    run(["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", hook, RELEASE, partial], log=log)
+    start = vendor.debian.mmdebstrap(architecture.debian)
+    run([*start, "--variant=minbase", f"--include={','.join(packages)}", hook, RELEASE, partial], log=log)
     partial.rename(target)
 
 

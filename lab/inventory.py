@@ -25,6 +25,8 @@ def ssh_options(known_hosts: Path) -> list[str]:
 def inventory(plan: Topology, image: str, key: Path, known_hosts: Path, overrides: str) -> dict[str, Any]:
     """Pure. Machines form one cluster; a fleet's containers are clusters of one, each for itself."""
     chosen = yaml.safe_load(overrides.replace("{registry}", REGISTRY).replace("{image}", f"{REGISTRY}/{image}")) or {}
+    if plan.architecture == "arm64":  # as a Spark
+        chosen.get("gb10_accept", {}).pop("architecture", None)
     hosts = {host.name: {"ansible_host": host.address} for host in plan.hosts}
     if plan.fabric == "none":
         sparks: dict[str, Any] = {"hosts": hosts, "vars": {"fabric_topology": "none"}}

@@ -25,16 +25,18 @@ from pathlib import Path
 
 from lab import identity, network, process
 from lab import image as images
+from lab.architecture import ARCHITECTURES
 from lab.container import Container, raise_limits, remove_cgroups, restore_limits
 from lab.inventory import render, ssh_options
 from lab.machine import Machine, set_links
-from lab.shell import CHECKOUT, STATE, LabError, boot_id, say, step
+from lab.shell import CHECKOUT, STATE, LabError, boot_id, not_installed, say, step
 from lab.topology import GATEWAY, PORTS, SERVER_PORT, Host, Topology, carrier, topology
 from lab.vendor import VendorTree
 
 MACHINE = Path("/run/gb10-lab")  # lock, checkout (whose lab is up), inotify.json
 INVENTORY = CHECKOUT / "inventory" / "lab"
 GPU_SCENARIOS = ("idle", "loaded", "throttled", "hung", "absent")
+BOOT_S = 1200  # of a machine: an emulated CPU of another architecture took 300 s on a busy machine
 Cut = tuple[str, str]
 
 
@@ -45,10 +47,11 @@ class State:
     cut: list[Cut] = field(default_factory=list)
     tree: str = ""  # what the server serves
     shown: list[str] = field(default_factory=list)  # paths of this machine that containers see, read-only
+    architecture: str = "amd64"  # of all hosts: the server has the packages of one
 
     @property
     def plans(self) -> list[Topology]:
-        return [topology(name, hosts) for name, hosts in self.up.items()]
+        return [topology(name, hosts, self.architecture) for name, hosts in self.up.items()]
 
     def find(self, name: str) -> tuple[Topology, Host]:
         for plan in self.plans:
@@ -109,18 +112,19 @@ def _load() -> State:
     return State(boot_id())
 
 
-def up(name: str, hosts: int, shown: Sequence[Path] = ()) -> None:
+def up(name: str, hosts: int, shown: Sequence[Path] = (), architecture: str = "amd64") -> None:
     try:
-        plan = topology(name, hosts)
+        plan = topology(name, hosts, architecture)
     except ValueError as error:
         raise LabError(str(error)) from error
     _refuse_shown(plan, shown)
     with state() as lab:
         _refuse_second(lab, plan)
-        tree = images.vendor_tree()
+        tree = images.vendor_tree(ARCHITECTURES[architecture])
         image = images.build(tree, plan.hosts[0].kind)
         (MACHINE / "checkout").write_text(str(CHECKOUT))
         lab.up[plan.name] = len(plan.hosts)
+        lab.architecture = architecture
         lab.shown = [str(path) for path in shown] or lab.shown
         lab.save()
         for host in plan.hosts:
@@ -151,6 +155,10 @@ def _more(plan: Topology) -> str:
 
 def _refuse_second(lab: State, plan: Topology) -> None:
     """Machines and a fleet of containers get along; two topologies of one kind would share names and addresses."""
+    if lab.up and lab.architecture != plan.architecture:
+        raise LabError(
+            f"{', '.join(lab.up)} on {lab.architecture} is up already, and hosts have one architecture; `down` ends it"
+        )
     for other in lab.plans:
         if other != plan and other.hosts[0].kind == plan.hosts[0].kind:
             raise LabError(f"{other.name} with {len(other.hosts)} hosts is up already; `down` ends it")
@@ -339,13 +347,13 @@ def _start_machines(lab: State, plan: Topology, hosts: list[Host], fresh: list[H
     for machine in machines:
         machine.resume(_ports_up(lab, plan, machine.host, running))
     _set_links(lab, plan)  # of those that ran before, too
-    _each(hosts, lambda host: wait_booted(host, 300))
+    _each(hosts, lambda host: wait_booted(host, BOOT_S))
     _each(fresh, _set_clock)
 
 
 def _take_snapshot(machine: Machine) -> None:
     machine.first_boot()
-    wait_booted(machine.host, 600)
+    wait_booted(machine.host, BOOT_S)
     machine.save()
 
 
@@ -386,6 +394,8 @@ def _set_clock(host: Host) -> None:
 
 
 def _ssh(host: Host, *words: str) -> list[str]:
+    if not shutil.which("ssh"):
+        raise not_installed("ssh")
     options = ssh_options(STATE / "known_hosts")
     return ["ssh", *options, "-oConnectTimeout=5", "-i", str(STATE / "id_ed25519"), f"spark@{host.address}", *words]
 

@@ -23,24 +23,24 @@ from pathlib import Path
 from typing import Any
 
 from lab import identity, process
-from lab.image import Image, digest, keep_newest, overlay
+from lab.image import Image, cache, digest, keep_newest, overlay
 from lab.network import inside
 from lab.shell import CACHE, LabError, boot_id, run, step
 from lab.topology import Host
 
-QEMU = "qemu-system-x86_64"
 DISK_SIZE = "8G"  # sparse; about 0.6 GB of it are used on a fresh host
 SNAPSHOT = "booted"
 # TCG: one CPU per machine, because more of them only contend for the few of this machine. Sizes in MiB.
 ACCELERATION = {
     "kvm": ("-accel", "kvm", "-cpu", "host", "-smp", "2", "-m", "4096"),
-    "tcg": ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max", "-smp", "1", "-m", "2560"),
+    "tcg": ("-accel", "tcg,thread=multi,tb-size=512", "-cpu", "{cpu}", "-smp", "1", "-m", "2560"),
 }
-KERNEL_OPTIONS = "root=/dev/vda rw console=ttyS0 quiet mitigations=off nowatchdog panic=-1"
+KERNEL_OPTIONS = "root=/dev/vda rw console={console} quiet mitigations=off nowatchdog panic=-1"
 
 
 def command(host: Host, accelerator: str, image: Image) -> list[str]:
     """QEMU's argv; paths of the machine's own files are relative to its folder. Starts paused (-S)."""
+    its = image.architecture
     nics = []
     for nic in host.nics:
         netdev = f"tap,id={nic.name},ifname={nic.outer},script=no,downscript=no"
@@ -48,15 +48,17 @@ def command(host: Host, accelerator: str, image: Image) -> list[str]:
         device = f"virtio-net-pci,netdev={nic.name},mac={nic.mac},host_mtu={nic.mtu},romfile="
         nics += ["-netdev", netdev, "-device", device]
     return [
-        *(QEMU, "-name", host.name, "-nodefaults", "-no-user-config", "-display", "none", "-S"),
-        *ACCELERATION[accelerator],
+        *(its.qemu, "-name", host.name, "-nodefaults", "-no-user-config", "-display", "none", "-S"),
+        *its.board,
+        *(word.format(cpu=its.cpu) for word in ACCELERATION[accelerator]),
         *("-smbios", "type=1,manufacturer=NVIDIA,product=NVIDIA_DGX_Spark"),
         *("-drive", "file=disk.qcow2,if=virtio,format=qcow2,cache=unsafe"),
         *("-device", "virtio-rng-pci"),
         *nics,
         *("-chardev", "file,id=console,path=console.log,append=on", "-serial", "chardev:console"),
         *("-qmp", "unix:qmp.sock,server=on,wait=off"),
-        *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", KERNEL_OPTIONS),
+        *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append"),
+        KERNEL_OPTIONS.format(console=its.console),
     ]
 
 
@@ -65,8 +67,10 @@ def accelerator(image: Image) -> str:
 
     That /dev/kvm opens proves little: nested KVM can refuse a CPU model's registers, or die in early boot.
     """
+    if image.architecture.foreign:
+        return "tcg"
     memory = CACHE / "accelerator.json"
-    question = {"boot": boot_id(), "qemu": _version(), "kernel": str(image.kernel)}
+    question = {"boot": boot_id(), "qemu": _version(image), "kernel": str(image.kernel)}
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         known = json.loads(memory.read_text())
         if known["question"] == question:
@@ -80,9 +84,11 @@ def accelerator(image: Image) -> str:
 
 
 def _boots_under_kvm(image: Image) -> bool:
+    its = image.architecture
     argv = [
-        *(QEMU, "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", *ACCELERATION["kvm"], "-m", "512"),
-        *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", "console=ttyS0 panic=-1"),
+        *(its.qemu, "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", *its.board),
+        *(*ACCELERATION["kvm"], "-m", "512"),
+        *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", f"console={its.console} panic=-1"),
     ]
     with (
         tempfile.TemporaryFile() as console,
@@ -96,8 +102,8 @@ def _boots_under_kvm(image: Image) -> bool:
     return booted
 
 
-def _version() -> str:
-    return run([QEMU, "--version"]).splitlines()[0]
+def _version(image: Image) -> str:
+    return run([image.architecture.qemu, "--version"]).splitlines()[0]
 
 
 class Machine:
@@ -106,8 +112,8 @@ class Machine:
         self.image = Image.load(folder / "image.json")
         self.accelerator = accelerator(self.image)
         self.record, self.disk = folder / "pid.json", folder / "disk.qcow2"
-        key = digest([self.image.digest, _version(), *command(host, self.accelerator, self.image)])
-        self.cache = CACHE / f"booted-{host.name}-{key}"
+        key = digest([self.image.digest, _version(self.image), *command(host, self.accelerator, self.image)])
+        self.cache = cache(self.image.architecture) / f"booted-{host.name}-{key}"
 
     @property
     def snapshot(self) -> Path:
@@ -134,7 +140,7 @@ class Machine:
         partial = self.snapshot.with_suffix(".new")
         shutil.move(self.folder / "saved.qcow2", partial)
         partial.rename(self.snapshot)
-        keep_newest(f"booted-{self.host.name}", self.cache)
+        keep_newest(self.cache)
 
     def load(self) -> None:
         """Starts, paused, from a copy of the snapshot: whatever the host was before, it is fresh now."""

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.architecture import AMD64, Architecture
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 STATE = CHECKOUT / ".lab"
 CACHE = Path(os.environ.get("GB10_LAB_CACHE", "/var/cache/gb10-lab"))
 
-# command -> Debian package that brings it
+# command, or file by its path -> Debian package that brings it
 TOOLS = {
-    "qemu-system-x86_64": "qemu-system-x86",
     "qemu-img": "qemu-utils",
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
@@ -29,9 +30,9 @@ TOOLS = {
     "dpkg-deb": "dpkg",
     "apt-ftparchive": "apt-utils",
     "gpg": "gnupg",
+    # keys by which mmdebstrap trusts Debian's packages: there on Debian, a package of its own on Ubuntu
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
-# Keys by which mmdebstrap trusts Debian's packages: there on Debian, a package of its own on Ubuntu.
-KEYRING, KEYRING_PACKAGE = Path("/usr/share/keyrings/debian-archive-keyring.gpg"), "debian-archive-keyring"
 
 
 class LabError(Exception):
@@ -51,18 +52,25 @@ def step(message: str) -> Iterator[None]:
     say(f"  done in {time.monotonic() - begun:.0f} s")
 
 
+def not_installed(program: str) -> LabError:
+    return LabError(f"{program} is not installed; `python3 -m lab deps`, for arm64 with --arch arm64, installs it")
+
+
 def run(argv: Sequence[str | Path], *, stdin: str | None = None, log: Path | None = None) -> str:
     """Runs a command to its end and returns its output; a failure shows the output's last lines."""
-    done = subprocess.run(
-        [str(word) for word in argv],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [str(word) for word in argv],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise not_installed(str(error.filename)) from error
     if log:
         log.write_text(done.stdout)
     if done.returncode:
@@ -72,18 +80,23 @@ def run(argv: Sequence[str | Path], *, stdin: str | None = None, log: Path | Non
     return done.stdout
 
 
-def missing_packages() -> list[str]:
+def missing_packages(architecture: Architecture) -> list[str]:
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    missing = {package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)}
-    return sorted(missing if KEYRING.exists() else {*missing, KEYRING_PACKAGE})
+    tools = {**TOOLS, **architecture.tools}
+    there = {tool for tool in tools if (Path(tool).exists() if tool.startswith("/") else shutil.which(tool, path=path))}
+    return sorted({tools[tool] for tool in tools.keys() - there})
 
 
-def require_host() -> None:
-    """The lab makes bridges, mounts and containers, so it needs root and a handful of Debian's tools."""
+def require_root() -> None:
     if os.geteuid() != 0:
         raise LabError("the lab needs root (bridges, mounts, containers): run it as root, for example with `sudo -E`")
-    if missing := missing_packages():
-        raise LabError(f"missing Debian packages: {' '.join(missing)}; install them with `python3 -m lab deps`")
+
+
+def require_packages(architecture: Architecture) -> None:
+    """Building and booting take a handful of Debian's tools. What ends a host or asks it does without."""
+    if missing := missing_packages(architecture):
+        more = "" if architecture is AMD64 else f" --arch {architecture.debian}"
+        raise LabError(f"missing Debian packages: {' '.join(missing)}; install them with `python3 -m lab deps{more}`")
 
 
 def boot_id() -> str:

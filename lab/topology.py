@@ -75,6 +75,7 @@ class Topology:
     fabric: str  # none | pair | ring | switch: the inventory's fabric_topology
     hosts: tuple[Host, ...]
     segments: tuple[Segment, ...]
+    architecture: str  # Debian's name for it
 
     def segment_of(self, host: str, port: str) -> Segment | None:
         return next((segment for segment in self.segments if (host, port) in segment.ends), None)
@@ -88,22 +89,27 @@ def containers(count: int) -> tuple[Host, ...]:
     return tuple(Host(f"spark-{n:02d}", 100 + n, "container") for n in range(1, count + 1))
 
 
-def topology(name: str, hosts: int = 0) -> Topology:
+def topology(name: str, hosts: int = 0, architecture: str = "amd64") -> Topology:
+    if name == "single":
+        return Topology(name, "none", machines(1), (), architecture)
     if name == "pair":
-        return Topology(name, "pair", machines(2), (Segment("cable1", (("spark-a", "p0"), ("spark-b", "p0"))),))
+        cable = Segment("cable1", (("spark-a", "p0"), ("spark-b", "p0")))
+        return Topology(name, "pair", machines(2), (cable,), architecture)
     if name == "ring3":
         cables = (("spark-a", "spark-b"), ("spark-b", "spark-c"), ("spark-c", "spark-a"))
         segments = tuple(Segment(f"cable{n}", ((x, "p1"), (y, "p0"))) for n, (x, y) in enumerate(cables, start=1))
-        return Topology(name, "ring", machines(3), segments)
+        return Topology(name, "ring", machines(3), segments, architecture)
     if name == "switch":
         _between(2, hosts, MAX_MACHINES)
         members = machines(hosts)
         ends = tuple((host.name, "p0") for host in members)
-        return Topology(name, "switch", members, (Segment("switch", ends, switch=True),))
+        return Topology(name, "switch", members, (Segment("switch", ends, switch=True),), architecture)
     if name == "fleet":
         _between(1, hosts, MAX_CONTAINERS)
-        return Topology(name, "none", containers(hosts), ())
-    raise ValueError(f"unknown topology {name!r}: choose pair, ring3, switch or fleet")
+        if architecture != "amd64":
+            raise ValueError("a fleet's containers run on this machine's kernel; leave --arch out")
+        return Topology(name, "none", containers(hosts), (), architecture)
+    raise ValueError(f"unknown topology {name!r}: choose single, pair, ring3, switch or fleet")
 
 
 def _between(low: int, hosts: int, high: int) -> None:

@@ -27,7 +27,7 @@ def main() -> None:
     server.add_argument("--listen", type=endpoint, required=True, metavar="ADDRESS:PORT")
     args = parser.parse_args()
     if args.command == "build":
-        print(describe(build(args.cache)))
+        print(describe(build(args.cache, "amd64")))
         return
     if not (args.tree / "apt").is_dir():
         parser.error(f"--tree {args.tree}: no vendor tree there; `python -m lab.vendor build` makes one")

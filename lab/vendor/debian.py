@@ -39,15 +39,20 @@ def key(words: list[str]) -> str:
     return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
 
 
-def packages(cache: Path) -> Path:
+def mmdebstrap(architecture: str) -> list[str]:
+    """The start of its command line. That a foreign root's programs run here is the caller's care (lab.image)."""
+    return ["mmdebstrap", f"--architectures={architecture}", "--skip=check/qemu"]
+
+
+def packages(cache: Path, architecture: str) -> Path:
     """A folder with the .deb files of CARRIED and of all that these need in a minimal root."""
-    folder = cache / f"debian-{key(CARRIED)}"
+    folder = cache / f"debian-{key([*CARRIED, architecture])}"
     if folder.is_dir():
         return folder
     with tempfile.TemporaryDirectory(dir=cache) as partial:
         download = f"apt-get clean && apt-get install -y --no-install-recommends --download-only {' '.join(CARRIED)}"
         run([
-            "mmdebstrap",
+            *mmdebstrap(architecture),
             "--variant=minbase",
             "--format=null",
             f"--customize-hook=chroot \"$1\" sh -c '{download}'",
@@ -63,12 +68,13 @@ def packages(cache: Path) -> Path:
     return folder
 
 
-def python_root(cache: Path) -> Path:
+def python_root(cache: Path, architecture: str) -> Path:
     """A tar archive of an unconfigured minimal root, Python's bytecode included: the simulated vLLM image's ground."""
-    archive = cache / f"python-root-{key([*IMAGE_ROOT, BYTECODE])}.tar"
+    archive = cache / f"python-root-{key([*IMAGE_ROOT, BYTECODE, architecture])}.tar"
     if not archive.exists():
         partial = archive.with_suffix(".new.tar")
         compiled = f'--extract-hook=chroot "$1" {BYTECODE}'
-        run(["mmdebstrap", "--variant=extract", f"--include={','.join(IMAGE_ROOT)}", compiled, RELEASE, str(partial)])
+        included = f"--include={','.join(IMAGE_ROOT)}"
+        run([*mmdebstrap(architecture), "--variant=extract", included, compiled, RELEASE, str(partial)])
         partial.replace(archive)
     return archive

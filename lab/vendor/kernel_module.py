@@ -8,7 +8,7 @@ import struct
 SECTION_HEADER = "<IIQQQQIIQQ"
 HEADER_SIZE, SECTION_HEADER_SIZE = 64, 64
 SHT_PROGBITS, SHT_STRTAB, SHF_ALLOC = 1, 3, 2
-ET_REL, EM_X86_64 = 1, 62
+ET_REL, EM_AARCH64 = 1, 183  # a Spark's, also where the lab's host is an x86-64 machine
 
 
 def stand_in(version: str, license_: str = "Dual MIT/GPL") -> bytes:
@@ -33,7 +33,7 @@ def stand_in(version: str, license_: str = "Dual MIT/GPL") -> bytes:
     identity = b"\x7fELF" + bytes([2, 1, 1]) + b"\0" * 9  # 64 bits, little endian, ELF version 1
     header = identity + struct.pack(
         "<HHIQQQIHHHHHH",
-        ET_REL, EM_X86_64, 1, 0, 0, HEADER_SIZE + len(body), 0, HEADER_SIZE, 0, 0,
+        ET_REL, EM_AARCH64, 1, 0, 0, HEADER_SIZE + len(body), 0, HEADER_SIZE, 0, 0,
         SECTION_HEADER_SIZE, len(sections), len(sections) - 1,
     )  # fmt: skip
     return header + body + b"".join(sections)

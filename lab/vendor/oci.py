@@ -15,6 +15,7 @@ import json
 import tarfile
 from pathlib import Path
 
+from lab.architecture import ARCHITECTURES
 from lab.vendor.packages import FILES
 
 NAME, TAG = "gb10-lab/vllm-sim", "0.19.0"
@@ -25,7 +26,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 # What a server in a container never opens. An emulated CPU unpacks, hashes and packs the rest several times.
-_PYTHON, _LIBRARIES = "usr/lib/python3.13", "usr/lib/x86_64-linux-gnu"
+_PYTHON = "usr/lib/python3.13"
 _MODULES = (  # of Python, each with its bytecode
     "_pydecimal", "curses", "dbm", "doctest", "ensurepip", "idlelib", "lib2to3", "pydoc", "pydoc_data", "sqlite3",
     "test", "tkinter", "turtle", "turtledemo", "unittest", "venv", "wsgiref", "xmlrpc",
@@ -58,7 +59,7 @@ TRIMMED = (
     "usr/sbin/ldconfig",
     "usr/lib/systemd/",
     "usr/lib/udev/",
-    *(f"{_LIBRARIES}/{name}" for name in _SHARED),
+    *(f"usr/lib/{known.kernel}-linux-gnu/{name}" for known in ARCHITECTURES.values() for name in _SHARED),
     *(f"{_PYTHON}/lib-dynload/{name}" for name in _COMPILED),
     *(f"{_PYTHON}/encodings/{place}{name}" for name in _ENCODINGS for place in ("", "__pycache__/")),
     *(f"{_PYTHON}/{name}" for module in _MODULES for name in (f"{module}/", f"{module}.py", f"__pycache__/{module}.")),
@@ -106,7 +107,7 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def build(registry: Path, root: Path) -> str:
+def build(registry: Path, root: Path, architecture: str) -> str:
     """Write the registry tree; returns `name@sha256:...` of the image TAG."""
     blobs, manifests = registry / NAME / "blobs", registry / NAME / "manifests"
     blobs.mkdir(parents=True)
@@ -121,7 +122,7 @@ def build(registry: Path, root: Path) -> str:
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
-            "config": blob(json.dumps(_config(tag, diff_id)).encode(), CONFIG_TYPE),
+            "config": blob(json.dumps(_config(tag, diff_id, architecture)).encode(), CONFIG_TYPE),
             "layers": [blob(compressed, LAYER_TYPE)],
         }
         data = json.dumps(manifest).encode()
@@ -130,9 +131,9 @@ def build(registry: Path, root: Path) -> str:
     return f"{NAME}@{(manifests / TAG).read_text()}"
 
 
-def _config(tag: str, diff_id: str) -> dict[str, object]:
+def _config(tag: str, diff_id: str, architecture: str) -> dict[str, object]:
     return {
-        "architecture": "amd64",
+        "architecture": architecture,
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
         "config": {

@@ -44,10 +44,6 @@ class Package:
     repack: tuple[str, ...] = ()  # Debian packages whose files and maintainer scripts it carries
     description: str = "stand-in of the gb10 lab"
 
-    @property
-    def architecture(self) -> str:
-        return "amd64" if self.repack else "all"
-
 
 def carried(name: str, path: str, mode: int = 0o644, **substitutions: str) -> File:
     """`files/<name>` installed at `path`, with each @KEY@ replaced."""

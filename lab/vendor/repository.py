@@ -37,11 +37,11 @@ fi
 """
 
 
-def control(package: Package) -> str:
+def control(package: Package, architecture: str) -> str:
     fields = {
         "Package": package.name,
         "Version": package.version,
-        "Architecture": package.architecture,
+        "Architecture": architecture if package.repack else "all",
         "Maintainer": "gb10-fleet contributors <lab@gb10.invalid>",
         "Depends": package.depends,
         **package.fields,
@@ -65,7 +65,7 @@ def maintainer_scripts(package: Package) -> dict[str, str]:
     }  # fmt: skip
 
 
-def stage(package: Package, root: Path, debian: Path) -> None:
+def stage(package: Package, root: Path, debian: Path, architecture: str) -> None:
     """Lay out one package's tree under `root`, as dpkg-deb wants it."""
     meta = root / "DEBIAN"
     for name in package.repack:
@@ -79,7 +79,7 @@ def stage(package: Package, root: Path, debian: Path) -> None:
         shutil.copytree(extracted, root, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(extracted)
     meta.mkdir(parents=True, exist_ok=True)
-    (meta / "control").write_text(control(package))
+    (meta / "control").write_text(control(package, architecture))
     for name, text in maintainer_scripts(package).items():
         (meta / name).write_text(text)
         (meta / name).chmod(0o644 if name == "triggers" else 0o755)
@@ -96,27 +96,27 @@ def stage(package: Package, root: Path, debian: Path) -> None:
         (meta / "conffiles").write_text("".join(f"{path}\n" for path in conffiles))
 
 
-def build_packages(packages: Iterable[Package], pool: Path, debian: Path) -> None:
+def build_packages(packages: Iterable[Package], pool: Path, debian: Path, architecture: str) -> None:
     pool.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
         for package in packages:
             root = Path(scratch) / f"{package.name}_{package.version}"
             root.mkdir(mode=0o755)
-            stage(package, root, debian)
+            stage(package, root, debian, architecture)
             # zstd, lightly: a machine without KVM unpacks it several times faster than xz
             run(["dpkg-deb", "--root-owner-group", "-Zzstd", "-z3", "--build", str(root), str(pool)])
             shutil.rmtree(root)
 
 
-def index(apt: Path, suite: str) -> None:
+def index(apt: Path, suite: str, architecture: str) -> None:
     """Packages and Release of one suite."""
-    binary = apt / "dists" / suite / "main" / "binary-amd64"
+    binary = apt / "dists" / suite / "main" / f"binary-{architecture}"
     binary.mkdir(parents=True)
     listing = run(["apt-ftparchive", "packages", f"pool/{suite}"], cwd=apt)
     (binary / "Packages").write_text(listing)
     origin, label = ORIGINS.get(suite, (ORIGIN, ORIGIN))
     names = {"Origin": origin, "Label": label, "Suite": suite, "Codename": suite, "Components": "main",
-             "Architectures": "amd64 all"}  # fmt: skip
+             "Architectures": f"{architecture} all"}  # fmt: skip
     options = [word for name, value in names.items() for word in ("-o", f"APT::FTPArchive::Release::{name}={value}")]
     release = run(["apt-ftparchive", *options, "release", str(binary.parent.parent)])
     (apt / "dists" / suite / "Release").write_text(release)
@@ -133,14 +133,14 @@ def sign(apt: Path) -> None:
         run(["gpgconf", "--homedir", home, "--kill", "gpg-agent"])
 
 
-def build(apt: Path, debian: Path) -> None:
+def build(apt: Path, debian: Path, architecture: str) -> None:
     """Build the whole repository under `apt`, from the table and from the .deb files in `debian`."""
     repacked = {name for packages in suites().values() for package in packages for name in package.repack}
     for suite, packages in suites().items():
-        build_packages(packages, apt / "pool" / suite, debian)
+        build_packages(packages, apt / "pool" / suite, debian, architecture)
         if suite == "base":
             for deb in debian.glob("*.deb"):
                 if deb.name.partition("_")[0] not in repacked:
                     os.link(deb, apt / "pool" / suite / deb.name)
-        index(apt, suite)
+        index(apt, suite, architecture)
     sign(apt)

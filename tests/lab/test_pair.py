@@ -16,13 +16,12 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support.baseline import compare, declared
-from tests.support.lab_pair import PROFILE, RAIL, Pair, rails_that_drifted
+from tests.support.lab_pair import LEFT_BEHIND, PROFILE, RAIL, TRACES, Pair, rails_that_drifted
 from tests.support.rig import ROOT, Play, differences
 
 pytestmark = pytest.mark.lab
 
 # Everything that site.yml may leave behind; a refused run must leave none of it.
-TRACES = "/etc/gb10-fleet /etc/systemd/system/gb10-vllm.service /etc/apt/preferences.d/10-gb10-nvidia"
 
 
 def refused(pair: Pair, *said: tuple[str, str, str], args: tuple[str, ...] = ()) -> None:
@@ -189,10 +188,6 @@ class TestCutCable:
 
 # What Debian's policy leaves of a purged package, and what Docker's engine made while it ran: its bridge lives until
 # the next boot, and NetworkManager has a profile in memory for it.
-LEFT_BEHIND = {
-    *("file /etc/group", "file /etc/gshadow"),
-    *("link docker0", "profile docker0", "file /etc/cni", "file /etc/cni/net.d"),
-}
 
 
 class TestTruth:

@@ -10,6 +10,11 @@ import yaml
 
 from tests.support.rig import ROOT, Rig
 
+TRACES = "/etc/gb10-fleet /etc/systemd/system/gb10-vllm.service /etc/apt/preferences.d/10-gb10-nvidia"
+LEFT_BEHIND = {
+    *("file /etc/group", "file /etc/gshadow"),
+    *("link docker0", "profile docker0", "file /etc/cni", "file /etc/cni/net.d"),
+}
 RAIL, PROFILE = "enp1s0f0np0", "nm_profile:gb10-enp1s0f0np0"
 
 

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from lab import identity, image, inventory, machine, vendor
+from lab.architecture import AMD64, ARM64
 from lab.topology import topology
 
-IMAGE = image.Image("d1gest", (Path("/cache/spark-1"), Path("/cache/debian-1")))
+IMAGE = image.Image("d1gest", (Path("/cache/spark-1"), Path("/cache/debian-1")), AMD64)
 PAIR = topology("pair")
 
 
@@ -32,6 +36,20 @@ def test_qemu_starts_paused_says_spark_and_boots_the_images_kernel() -> None:
     assert " -S " in line
     assert "manufacturer=NVIDIA,product=NVIDIA_DGX_Spark" in line
     assert "-kernel /cache/debian-1/vmlinuz -initrd /cache/debian-1/initrd.img" in line
+
+
+def test_what_x86_64_machines_are_started_with_stays_as_it_is() -> None:
+    """Snapshots are named by it: a new word costs everybody a first boot."""
+    line = " ".join(words())
+    assert line.startswith("qemu-system-x86_64 -name spark-a -nodefaults -no-user-config -display none -S -accel tcg,")
+    assert " -cpu max " in line and "console=ttyS0" in line and "-bios" not in line and "-machine" not in line
+
+
+def test_an_arm64_machine_is_started_by_uefi_which_hands_smbios_to_its_kernel() -> None:
+    line = " ".join(machine.command(PAIR.hosts[0], "tcg", replace(IMAGE, architecture=ARM64)))
+    assert line.startswith("qemu-system-aarch64 ") and "-machine virt,gic-version=3 -bios /usr/share/" in line
+    assert "manufacturer=NVIDIA,product=NVIDIA_DGX_Spark" in line and "console=ttyAMA0" in line
+    assert machine.accelerator(replace(IMAGE, architecture=replace(ARM64, kernel="no-such-cpu"))) == "tcg"
 
 
 def test_the_same_devices_whatever_the_topology_so_that_a_snapshot_serves_all() -> None:
@@ -103,6 +121,24 @@ def test_the_inventory_of_a_pair_is_one_cluster_with_checked_host_keys() -> None
     assert (cluster["vars"]["gb10_cluster"], cluster["vars"]["fabric_topology"]) == ("pair1", "pair")
 
 
+@pytest.mark.parametrize(("architecture", "accepted"), [("amd64", True), ("arm64", False)])
+def test_an_arm64_machine_has_a_sparks_architecture_so_nothing_is_accepted_there(
+    architecture: str, accepted: bool
+) -> None:
+    plan = topology("pair", architecture=architecture)
+    variables = yaml.safe_load(inventory.render(plan, "i", Path("/k"), Path("/known")))["all"]["vars"]
+    assert ("architecture" in variables["gb10_accept"]) == accepted
+    assert "os" in variables["gb10_accept"]
+
+
+def test_a_single_machine_has_no_fabric() -> None:
+    written = inventory.inventory(topology("single"), "i", Path("/k"), Path("/known"), "")
+    assert written["all"]["children"]["sparks"] == {
+        "hosts": {"spark-a": {"ansible_host": "198.18.7.11"}},
+        "vars": {"fabric_topology": "none"},
+    }
+
+
 def test_containers_of_a_fleet_are_clusters_of_one() -> None:
     written = inventory.inventory(topology("fleet", 2), "i", Path("/k"), Path("/known"), "")
     assert written["all"]["children"]["sparks"] == {
@@ -122,7 +158,7 @@ def test_the_labs_overrides_render_to_yaml_without_placeholders() -> None:
 def test_a_machine_has_a_layer_more_than_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Docker and the toolkit are delivered with a machine, over the layers that a container has as well."""
     monkeypatch.setattr(image, "CACHE", tmp_path)
-    monkeypatch.setattr(image, "_debian", lambda target: target.mkdir())
+    monkeypatch.setattr(image, "_debian", lambda target, *_: target.mkdir())
     installed: dict[str, list[str]] = {}
 
     def run_over(layers: object, target: Path, tree: object, script: Path, packages: list[str], **_: object) -> None:
@@ -130,8 +166,52 @@ def test_a_machine_has_a_layer_more_than_a_container(tmp_path: Path, monkeypatch
         target.mkdir()
 
     monkeypatch.setattr(image, "_run_over", run_over)
-    tree = vendor.VendorTree(tmp_path, "tree", ["driver"], ["docker-ce"], "image")
+    tree = vendor.VendorTree(tmp_path, "tree", ["driver"], ["docker-ce"], "image", "amd64")
     container, machines = image.build(tree, "container"), image.build(tree, "machine")
     assert [path.name.partition("-")[0] for path in machines.layers] == ["delivered", "spark", "debian"]
     assert machines.layers[1:] == container.layers and machines.digest != container.digest
     assert installed == {"spark customize.sh": ["driver"], "delivered install.sh": ["docker-ce"]}
+
+
+class TestProgramsOfAnotherCpu:
+    """While an image is built this machine's kernel has qemu-user run them, and afterwards it is as before."""
+
+    FOREIGN = replace(ARM64, kernel="no-such-cpu")
+
+    @pytest.fixture(autouse=True)
+    def kernel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(image, "BINFMT", tmp_path)
+        monkeypatch.setattr(image, "BINFMT_RULES", tmp_path)
+        (tmp_path / "register").touch()
+        (tmp_path / "qemu-no-such-cpu.conf").write_text(":rule")
+        return tmp_path
+
+    def test_they_are_made_known_and_forgotten(self, kernel: Path) -> None:
+        with pytest.raises(OSError, match="far enough"), image.programs_of(self.FOREIGN):
+            assert (kernel / "register").read_text() == ":rule"
+            raise OSError("far enough")
+        assert (kernel / "qemu-no-such-cpu").read_text() == "-1"
+
+    def test_what_is_known_already_stays(self, kernel: Path) -> None:
+        (kernel / "qemu-no-such-cpu").write_text("enabled")
+        with image.programs_of(self.FOREIGN):
+            pass
+        assert (kernel / "qemu-no-such-cpu").read_text() == "enabled"
+
+    def test_this_machines_own_need_nothing(self, kernel: Path) -> None:
+        with image.programs_of(replace(ARM64, kernel=platform.machine())):
+            pass
+        assert (kernel / "register").read_text() == ""
+
+
+def test_an_arm64_image_has_its_kernel_and_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(image, "CACHE", tmp_path)
+    monkeypatch.setattr(image, "run", lambda argv, **_: asked.extend(map(str, argv)) or argv[-1].mkdir(exist_ok=True))
+    monkeypatch.setattr(image, "_run_over", lambda layers, target, *_, **__: target.mkdir())
+    monkeypatch.setattr(image, "programs_of", lambda _: contextlib.nullcontext())
+    (tmp_path / "arm64").mkdir()
+    built = image.build(vendor.VendorTree(tmp_path, "tree", [], [], "image", "arm64"), "machine")
+    assert {layer.parent for layer in built.layers} == {tmp_path / "arm64"}
+    assert "--architectures=arm64" in asked and any("linux-image-arm64," in word for word in asked)
+    assert built.architecture == ARM64

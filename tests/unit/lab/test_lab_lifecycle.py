@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import cli, container, lifecycle, network, process
+from lab import cli, container, lifecycle, network, process, shell
+from lab.architecture import AMD64
 from lab.image import Image
 from lab.shell import CHECKOUT, LabError
 from lab.topology import topology
@@ -118,6 +119,22 @@ def test_a_second_topology_of_machines_is_refused_but_a_fleet_is_not() -> None:
     lifecycle._refuse_second(lab, topology("fleet", 3))
 
 
+def test_hosts_of_another_architecture_are_refused_for_the_server_has_the_packages_of_one() -> None:
+    lab = lifecycle.State("boot", up={"pair": 2}, architecture="arm64")
+    for other in (topology("pair"), topology("fleet", 3)):
+        with pytest.raises(LabError, match=r"pair on arm64 is up already.*`down` ends it"):
+            lifecycle._refuse_second(lab, other)
+    lifecycle._refuse_second(lab, topology("pair", architecture="arm64"))
+
+
+def test_the_architecture_is_kept_between_commands(state_folder: Path) -> None:
+    with lifecycle.state() as lab:
+        lab.up, lab.architecture = {"pair": 2}, "arm64"
+        lab.save()
+    with lifecycle.state() as lab:
+        assert lab.find("spark-a")[0] == topology("pair", architecture="arm64")
+
+
 @pytest.mark.parametrize(("words", "ended"), [(["down"], ""), (["down", "fleet"], "fleet")])
 def test_down_ends_everything_or_what_is_named(words: list[str], ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -200,7 +217,7 @@ def test_up_says_whose_lab_it_is_before_it_makes_anything(state_folder: Path, mo
         assert (lifecycle.MACHINE / "checkout").read_text() == str(lifecycle.CHECKOUT)
         raise LabError("far enough")
 
-    monkeypatch.setattr(lifecycle.images, "vendor_tree", lambda: None)
+    monkeypatch.setattr(lifecycle.images, "vendor_tree", lambda _: None)
     monkeypatch.setattr(lifecycle.images, "build", lambda *_: None)
     monkeypatch.setattr(network, "prepare", prepare)
     with pytest.raises(LabError, match="far enough"):
@@ -278,7 +295,7 @@ def a_container(
     monkeypatch.setattr(container.identity, "write", lambda upper, host: upper.mkdir())
     monkeypatch.setattr(container.process, "start", lambda argv, record, log: words.extend(argv))
     monkeypatch.setattr(container.resource, "getrlimit", lambda what: (1024, files))
-    Image("digest", (folder / "spark", folder / "debian")).save(folder / "image.json")
+    Image("digest", (folder / "spark", folder / "debian"), AMD64).save(folder / "image.json")
     return container.Container(topology("fleet", 1).hosts[0], folder), words
 
 
@@ -317,7 +334,7 @@ def test_what_cannot_be_shown_is_refused(name: str, path: str, said: str) -> Non
 
 def test_status_ends_quietly_when_its_reader_leaves() -> None:
     script = (
-        "from lab import cli, lifecycle; cli.require_host = lambda: None;"
+        "from lab import cli, lifecycle; cli.require_root = lambda: None;"
         "lifecycle.status = lambda: print('x' * 10**6, flush=True); cli.main(['status'])"
     )
     reader, writer = os.pipe()
@@ -333,3 +350,56 @@ def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert cli.main(["status"]) == 1
     assert "needs root" in capsys.readouterr().err
+
+
+class TestWithoutQemu:
+    """Somebody removed the lab's packages while its machines run: what needs none of them goes on working."""
+
+    @pytest.fixture(autouse=True)
+    def removed(self, state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shell, "TOOLS", {"no-such-tool": "qemu-utils"})
+        monkeypatch.setattr(shell.os, "geteuid", lambda: 0)
+        monkeypatch.setattr(network, "clear", lambda: None)
+
+    def test_status_answers(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["status"]) == 0
+        assert "nothing is up" in capsys.readouterr().out
+
+    def test_down_ends_the_hosts(self, state_folder: Path, tmp_path: Path) -> None:
+        host = state_folder / "hosts" / "spark-a"
+        host.mkdir(parents=True)
+        number = process.start(["sleep", "60"], host / "pid.json", tmp_path / "log")
+        assert cli.main(["down"]) == 0
+        assert process._ticks(number) is None
+
+    def test_ssh_becomes_ssh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        became: list[str] = []
+        monkeypatch.setattr(lifecycle.os, "execvp", lambda program, argv: became.extend(argv))
+        with lifecycle.state() as lab:
+            lab.up["pair"] = 2
+            lab.save()
+        assert cli.main(["ssh", "spark-a", "true"]) == 0
+        assert became[0] == "ssh" and became[-2:] == ["spark@198.18.7.11", "true"]
+
+    def test_without_ssh_it_is_ssh_that_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(lifecycle.shutil, "which", lambda _: None)
+        with lifecycle.state() as lab:
+            lab.up["pair"] = 2
+            lab.save()
+        assert cli.main(["ssh", "spark-a", "true"]) == 1
+        assert "ssh is not installed; `python3 -m lab deps`" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("words", [["up", "pair"], ["image"]])
+    def test_what_builds_or_boots_says_which_package_is_missing(
+        self, words: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.main(words) == 1
+        said = capsys.readouterr().err
+        assert "missing Debian packages: " in said and "qemu-utils" in said
+
+
+def test_a_program_that_is_not_there_is_named_with_the_way_to_it() -> None:
+    with pytest.raises(LabError, match="no-such-program is not installed; `python3 -m lab deps`"):
+        shell.run(["no-such-program"])

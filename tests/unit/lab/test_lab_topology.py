@@ -11,7 +11,7 @@ from lab import network
 from lab.topology import GATEWAY, RAILS, Topology, carrier, topology
 
 ALL = {"spark-a", "spark-b", "spark-c"}
-EVERY = [("pair", 0), ("ring3", 0), ("switch", 26), ("fleet", 150)]
+EVERY = [("single", 0), ("pair", 0), ("ring3", 0), ("switch", 26), ("fleet", 150)]
 
 
 def links(plan: Topology, running: set[str], cut: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -75,6 +75,11 @@ def test_interfaces_carry_the_names_of_a_spark() -> None:
 def test_too_few_or_too_many_hosts_are_refused(name: str, hosts: int) -> None:
     with pytest.raises(ValueError, match=f"--hosts {hosts}"):
         topology(name, hosts)
+
+
+def test_a_fleet_of_another_architecture_is_refused() -> None:
+    with pytest.raises(ValueError, match="containers run on this machine's kernel"):
+        topology("fleet", 2, "arm64")
 
 
 def test_both_twins_of_a_cabled_port_hang_on_the_cable_and_an_uncabled_port_on_nothing() -> None:

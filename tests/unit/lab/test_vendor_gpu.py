@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -141,7 +142,9 @@ def test_cdi_specification_is_generated_and_listed(host: Path) -> None:
 def test_cdi_specification_names_the_driver_it_was_made_for(host: Path) -> None:
     (host / "loaded-driver").write_text("580.178.04\n")
     mounts = yaml.safe_load(ctk(host, "cdi", "generate").stdout)["containerEdits"]["mounts"]
-    assert "/usr/lib/x86_64-linux-gnu/libcuda.so.580.178.04" in [mount["containerPath"] for mount in mounts]
+    assert f"/usr/lib/{platform.machine()}-linux-gnu/libcuda.so.580.178.04" in [
+        mount["containerPath"] for mount in mounts
+    ]
 
 
 def test_no_cdi_specification_without_a_driver(host: Path) -> None:

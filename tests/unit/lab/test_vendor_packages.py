@@ -142,9 +142,10 @@ def test_modinfo_reads_the_stand_in(tmp_path: Path) -> None:
 
 
 def test_control_leaves_out_what_is_empty() -> None:
-    text = repository.control(Package("a", "1", fields={"Conflicts": "b"}))
+    text = repository.control(Package("a", "1", fields={"Conflicts": "b"}), "arm64")
     assert "Conflicts: b\n" in text
     assert "Depends" not in text
+    assert "Architecture: all\n" in text
 
 
 def test_units_are_enabled_stopped_and_forgotten() -> None:
@@ -159,13 +160,13 @@ def test_a_package_that_repacks_keeps_files_and_scripts(tmp_path: Path) -> None:
     original = Package(
         "old", "1", files=(File("/usr/bin/tool", b"#!/bin/sh\n", 0o755),), scripts={"postinst": "echo old"}
     )
-    repository.build_packages([original], tmp_path / "debian", tmp_path)
+    repository.build_packages([original], tmp_path / "debian", tmp_path, "arm64")
     new = Package("new", "2", files=(File("/etc/new.conf", b"x\n"), File("/etc/link", link_to="/x")), repack=("old",))
-    repository.build_packages([new], tmp_path / "pool", tmp_path / "debian")
+    repository.build_packages([new], tmp_path / "pool", tmp_path / "debian", "arm64")
 
     (deb,) = (tmp_path / "pool").iterdir()
     subprocess.run(["dpkg-deb", "-R", deb, tmp_path / "out"], check=True)
-    assert deb.name == "new_2_amd64.deb"
+    assert deb.name == "new_2_arm64.deb"
     assert (tmp_path / "out/usr/bin/tool").stat().st_mode & 0o777 == 0o755
     assert "echo old" in (tmp_path / "out/DEBIAN/postinst").read_text()
     assert (tmp_path / "out/DEBIAN/conffiles").read_text() == "/etc/new.conf\n"

@@ -35,7 +35,7 @@ def fixture_tree(tmp_path: Path) -> Path:
     (tree / "apt/pool").mkdir(parents=True)
     (tree / "apt/pool/a_1%3a2.deb").write_text("deb")
     (tmp_path / "secret").write_text("secret")
-    (tree / "image").write_text(oci.build(tree / "registry", debian_root(tmp_path / "root.tar")))
+    (tree / "image").write_text(oci.build(tree / "registry", debian_root(tmp_path / "root.tar"), "arm64"))
     return tree
 
 
@@ -66,6 +66,7 @@ def test_layer_is_trimmed_and_has_the_program(tree: Path) -> None:
     config = json.loads((blobs / manifest["config"]["digest"]).read_text())
     assert config["rootfs"]["diff_ids"] == ["sha256:" + hashlib.sha256(plain).hexdigest()]
     assert config["config"]["Entrypoint"] == ["vllm", "serve"]
+    assert config["architecture"] == "arm64"
     with tarfile.open(fileobj=io.BytesIO(plain)) as layer:
         assert layer.getnames() == [
             "./usr/bin/python3",
@@ -81,7 +82,7 @@ def test_layer_is_trimmed_and_has_the_program(tree: Path) -> None:
 
 def test_same_input_gives_the_same_image(tmp_path: Path) -> None:
     root = debian_root(tmp_path / "root.tar")
-    assert oci.build(tmp_path / "one", root) == oci.build(tmp_path / "two", root)
+    assert oci.build(tmp_path / "one", root, "amd64") == oci.build(tmp_path / "two", root, "amd64")
 
 
 def test_there_is_a_new_image_to_move_to(tree: Path) -> None:
