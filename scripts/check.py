@@ -42,6 +42,7 @@ _EXAMPLES = Path("inventory/example")
 _GENERATED = {"FILES.json", "MANIFEST.json"}
 # What the wheel maps to ansible_collections/gb10/fleet.
 WHEEL_FOLDERS = ("catalog", "meta", "playbooks", "plugins", "roles")
+_OF_SDIST = {".gitignore", "PKG-INFO", "pyproject.toml", "scripts/wheel_hook.py"}
 _WHEEL_FILES = ("CHANGELOG.rst", "README.md", "galaxy.yml")  # the last one for the collection's version
 
 # Sanity tests that another gate does better, or that have nothing to look at here.
@@ -284,16 +285,29 @@ def _bring_pip(home: Path) -> None:
     script.write_text('import ensurepip\n\nensurepip.bootstrap()\nprint("pip comes from ensurepip")\n')
 
 
+def distributions(gate: Gate, source: Path, into: Path) -> tuple[Path, Path]:
+    """Build the sdist, and the wheel from it, as an index and its users do. Return both."""
+    gate.run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", into, cwd=source)
+    (sdist,) = into.glob("gb10_fleet-*.tar.gz")
+    gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", into, sdist)
+    (built,) = into.glob("gb10_fleet-*.whl")
+    return sdist, built
+
+
 def wheel(gate: Gate) -> None:
-    """Build the wheel from a clean export and use it in an environment that has nothing but what it asks for."""
+    """Build sdist and wheel from a clean export, and use them where there is nothing but what they ask for."""
     work = WORK / "wheel"
     source = stage(export(work / "source"))
     shutil.rmtree(work / "dist", ignore_errors=True)
-    gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", work / "dist", source)
-    (built,) = (work / "dist").glob("gb10_fleet-*.whl")
+    sdist, built = distributions(gate, source, work / "dist")
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    files = source_files()
+    folders = (*WHEEL_FOLDERS, "gb10_fleet", *_WHEEL_FILES, "LICENSE")
+    wanted = {str(path) for path in files if path.parts[0] in folders or path.is_relative_to(_EXAMPLES)}
+    _expect_exactly(inside - _OF_SDIST, wanted, sdist)
     with zipfile.ZipFile(built) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    files = source_files()
     brought = (
         path for path in files if path.parts[0] in (*WHEEL_FOLDERS, *_WHEEL_FILES) or path.is_relative_to(_EXAMPLES)
     )
@@ -303,7 +317,7 @@ def wheel(gate: Gate) -> None:
     python = bare_environment(gate) / "bin/python"
     gate.run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", built)
     gate.run(python, "-m", "pip", "check")
-    gate.run(python.with_name("gb10"), "--help", cwd=WORK)
+    gate.run(python.with_name("gb10"), "--version", cwd=WORK)
     path = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
     syntax_check(gate, path, python.with_name("ansible-playbook"))
     listed = gate.run(python.with_name("ansible-galaxy"), "collection", "list", "gb10.fleet", cwd=WORK, env=path)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from scripts.check import bare_environment, export, stage
+from scripts.check import bare_environment, distributions, export, stage
 from scripts.gates import ROOT, WORK, Gate, GateFailed, execute
 
 # What a release changes in the tree: everything else in the copy is thrown away.
@@ -91,7 +91,8 @@ def build(gate: Gate, version: str, into: Path) -> Path:
 def packages(gate: Gate, copy: Path, ref: str, into: Path) -> None:
     source = shutil.copytree(copy, WORK / "release/stage", symlinks=True)
     stage(source, ref)
-    gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", into, source)
+    sdist, _wheel = distributions(gate, source, into)
+    sdist.unlink()  # Galaxy, the forge and an index take the others
     gate.run("ansible-galaxy", "collection", "build", "--output-path", into, cwd=source)
 
 
