@@ -28,6 +28,7 @@ PAIR: dict[str, Any] = {
     "gb10_roles": ["kernel_parameters", "fabric"],
     "ansible_become": False,
 }
+CHANGE = {"resource": "nm_profile:x", "role": "fabric", "action": "update"}
 # In place of the real one: what was heard is written down beside the play, for no machine here has such rails.
 NEIGHBOURS = """#!/usr/bin/python
 import json
@@ -111,7 +112,7 @@ def test_a_wrong_cable_ends_the_run_before_anything_changes(plays: Plays) -> Non
 
 def test_a_change_of_the_network_is_confirmed_with_the_same_documents(plays: Plays) -> None:
     pair(
-        plays, live=True, guard={"id": "f" * 16, "seconds": 5}, changes=[{"resource": "nm_profile:x", "role": "fabric"}]
+        plays, live=True, guard={"id": "f" * 16, "seconds": 5}, changes=[CHANGE]
     )
     engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/engine/remote.py"
     confirmed = '    if request.get("confirm"):\n        said.update(guard=None, changes=[])\n'
