@@ -111,9 +111,7 @@ def test_a_wrong_cable_ends_the_run_before_anything_changes(plays: Plays) -> Non
 
 
 def test_a_change_of_the_network_is_confirmed_with_the_same_documents(plays: Plays) -> None:
-    pair(
-        plays, live=True, guard={"id": "f" * 16, "seconds": 5, "resources": []}, changes=[CHANGE]
-    )
+    pair(plays, live=True, guard={"id": "f" * 16, "seconds": 5, "resources": []}, changes=[CHANGE])
     engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/engine/remote.py"
     confirmed = '    if request.get("confirm"):\n        said.update(guard=None, changes=[])\n'
     engine.write_text(engine.read_text().replace("    return {**said,", f"{confirmed}    return {{**said,"))
