@@ -21,7 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.stat
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = ROOT / "plugins/module_utils/programs"
 
 # Its folder holds what it plays: `log` is what the container says, `more` what it says later,
 # `code` how it leaves, once that file is there. `pid` is of what plays its server.
@@ -221,15 +220,20 @@ class Host:
 
 def in_a_process(host: Host) -> subprocess.Popen[bytes]:
     """The same life, in a process of its own."""
+    unit = Life.__module__.rpartition(".")[0]
     code = (
-        "import signal, sys; from pathlib import Path; from vllm_unit.config import parse_config\n"
-        "from vllm_unit.life import Life; from vllm_unit.status import Notify, Status\n"
+        f"import signal, sys; from pathlib import Path; from {unit}.config import parse_config\n"
+        f"from {unit}.life import Life; from {unit}.status import Notify, Status\n"
         "root = Path(sys.argv[1]); config = parse_config((root / 'vllm.json').read_text()); notify = Notify('')\n"
         "life = Life(config, Status(root / 'status.json', notify, config.digest), notify, root)\n"
         "signal.signal(signal.SIGTERM, life.stop); sys.exit(life.run())"
     )
     (host.root / "vllm.json").write_text(json.dumps(host.raw))
-    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(catalog.collection_root().parents[2]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return subprocess.Popen([sys.executable, "-c", code, str(host.root)], env=environment, stdout=subprocess.DEVNULL)
 
 
