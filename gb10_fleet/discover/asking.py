@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, scan, transport, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
@@ -112,5 +113,5 @@ def _ways_in(place: Place) -> dict[str, str]:
 def is_spark(facts: Mapping[str, Any]) -> bool:
     """Tell what the doctor will say of it; the reason why discovery has no list of products of its own."""
     catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
-    subject = findings.Subject("", facts, {}, {}, catalogs, catalog.declared_variables())
+    subject = Subject("", facts, {}, {}, catalogs, catalog.declared_variables())
     return all(finding.id != "not_a_spark" for finding in findings.evaluate_facts(subject))

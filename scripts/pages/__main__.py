@@ -21,9 +21,10 @@ def written() -> dict[Path, str]:
         **monitoring.runbooks(),
         **variables.parts(),
     }
+    known = _figures()
+    parts[findings.PAGE] = findings.parts(known)
     parts[findings.COHERENCE] = {**parts[findings.COHERENCE], "verdicts": findings.verdicts()}
     made = {rules.PAGE: rules.page(), monitoring.RULES: monitoring.rules_file()}
-    known = _figures()
     for path in sorted({*parts, *(ROOT / "docs").rglob("*.md")} - {*made}):
         text = path.read_text(encoding="utf-8")
         try:
@@ -32,7 +33,7 @@ def written() -> dict[Path, str]:
             text = markdown.figures(text, known)
         except (KeyError, ValueError) as error:
             raise SystemExit(f"{path}: {error}") from error
-        made[path] = findings.heads(text) if path == findings.PAGE else text
+        made[path] = text
     return made
 
 

@@ -1,32 +1,38 @@
-"""docs/doctor.md: the line under the name of each finding. roles/coherence/README.md: the table of verdicts."""
+"""docs/doctor.md: the findings of each topic. roles/coherence/README.md: the table of verdicts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import IDS, NEVER_ACCEPTED
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import table as findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import MENDED_BY_A_MOVE
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from scripts.gates import ROOT
 from scripts.pages.markdown import table
 
 PAGE = ROOT / "docs" / "doctor.md"
 COHERENCE = ROOT / "roles/coherence/README.md"
-_HEAD = re.compile(r"^### (\w+)\n(?:\*.*\*\n)?", re.MULTILINE)
 _WORDS = {"error": "error", "warn": "warning", "info": "information"}
 
 
-def heads(text: str) -> str:
-    """Return the page with the severity of each finding, and what else the code says of it."""
-    return _HEAD.sub(lambda found: f"### {found[1]}\n*{_head(found[1])}.*\n", text)
+def parts(figures: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return the findings of each topic, with their figures."""
+    return {f"findings: {topic}": [*_topic(rows, figures)] for topic, rows in catalog.load("findings").items()}
+
+
+def _topic(rows: Mapping[str, Mapping[str, str]], figures: Mapping[str, object]) -> Iterator[str]:
+    for name, row in rows.items():
+        yield from (f"### {name}", f"*{_head(name)}.*")
+        yield re.sub(r"{(\w+)}", lambda found: str(figures[found[1]]), row["text"])
 
 
 def _head(name: str) -> str:
-    said = " or ".join(_WORDS[severity] for severity in IDS[name]).capitalize()
+    said = " or ".join(_WORDS[severity] for severity in findings.severities()[name]).capitalize()
     mended = "; a warning in a run that moves the set" if name in MENDED_BY_A_MOVE else ""
-    return f"{said}{mended}{', cannot be accepted' if name in NEVER_ACCEPTED else ''}"
+    return f"{said}{mended}{', cannot be accepted' if name in findings.never_accepted() else ''}"
 
 
 def verdicts() -> Iterator[str]:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver_pins as apt
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, table
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe as look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
@@ -58,7 +59,7 @@ def judged(host: Sandbox) -> tuple[Named, Named]:
     assert gate["coherent"] == judgement.coherent(gate["verdicts"])
     catalogs = {name: catalog.load(name) for name in look.CATALOGS}
     facts = transport.parse(output)["facts"]
-    subject = findings.Subject(SPARE.name, facts, {}, {}, catalogs, catalog.declared_variables())
+    subject = Subject(SPARE.name, facts, {}, {}, catalogs, catalog.declared_variables())
     found = [finding for finding in findings.evaluate_facts(subject) if finding.id in judgement.IDS]
     return {item["id"]: item["severity"] for item in gate["verdicts"]}, {item.id: item.severity for item in found}
 
@@ -77,7 +78,7 @@ def test_gate_and_doctor_name_it(converged: Sandbox, id_: str) -> None:
     host.drop()
     print(f"{id_:27} gate: {', '.join(gate):60} doctor: {', '.join(doctor)}")
     assert id_ in gate
-    assert doctor == {name: severity for name, severity in gate.items() if name not in findings.GATE_ONLY}
+    assert doctor == {name: severity for name, severity in gate.items() if name in table.severities()}
     assert not judgement.coherent([{"id": name} for name in gate])
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
-    Subject,
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import CATALOGS
 
 from tests.support.proofs import facts
 
-CATALOG = {
-    name: catalog.load(name)
-    for name in ("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory")
-} | {"thresholds": catalog.load("thresholds")}
+CATALOG = {name: catalog.load(name) for name in CATALOGS}
 DECLARED = catalog.Declared(
     {
         "fabric": {

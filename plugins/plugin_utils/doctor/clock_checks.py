@@ -23,7 +23,7 @@ def check_clock(subject: Subject) -> Iterator[Finding]:
     if abs(offset) > subject.catalog["platforms"]["clock"]["tolerance"]["value"]:
         side, seconds = "ahead of" if offset > 0 else "behind", abs(offset)
         distance = f"{seconds / _DAY_S:.0f} days" if seconds >= 2 * _DAY_S else f"{seconds:.0f} s"
-        yield subject.warn(
+        yield subject.say(
             "clock_differs",
             f"this host's clock is {distance} {side} the controller's",
             "compare both with a clock that you trust (`timedatectl`, on this host and here), and let NTP set the wrong"
@@ -35,15 +35,18 @@ def check_time_source(subject: Subject) -> Iterator[Finding]:
     clock = subject.facts["clock"]
     source = clock["source"]
     if source is None:
-        yield subject.warn(
+        yield subject.say(
             "clock_free",
             "nothing sets this host's clock: no time daemon runs",
             "`timedatectl set-ntp true`, or install chrony; without the internet, name a server of your own network",
         )
     elif clock["synchronized"] is False:
-        yield subject.warn(
+        yield subject.say(
             "clock_free",
             f"{source} runs, and has not reached a time server since the boot",
             f"`journalctl -u {source}` says why; UDP port 123 must be open, or name a server of your own network"
             " (NTP= in /etc/systemd/timesyncd.conf)",
         )
+
+
+CHECKS = (check_clock, check_time_source)

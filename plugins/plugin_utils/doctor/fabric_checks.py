@@ -26,13 +26,13 @@ def check_settings(subject: Subject) -> Iterator[Finding]:
     idle = () if subject.topology in ("pair", "switch") else ("fabric_ports",)
     planned = {name: subject.setting(name) for name in fabric_arguments.CHECKS if name not in idle}
     for text in fabric_arguments.mistakes(planned):
-        yield subject.error("bad_variable", text, SEE_FABRIC)
+        yield subject.say("bad_variable", text, SEE_FABRIC)
     thresholds = subject.mapping("fabric_thresholds")
     try:
         if thresholds:
             verdicts.thresholds_from(subject.catalog["thresholds"], thresholds)
     except verdicts.ThresholdError as error:
-        yield subject.error("bad_variable", str(error), SEE_FABRIC)
+        yield subject.say("bad_variable", str(error), SEE_FABRIC)
     yield from _test_settings(subject)
     yield from _declared_rails(subject)
 
@@ -45,12 +45,12 @@ def _test_settings(subject: Subject) -> Iterator[Finding]:
         if name not in ranges:
             near = difflib.get_close_matches(str(name), ranges, n=1)
             way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(ranges)}"
-            yield subject.error("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
+            yield subject.say("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
             continue
         least, most = ranges[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             fact = f"fabric_test.{name} is {value!r}, which is no whole number from {least} to {most}"
-            yield subject.error("bad_variable", fact, SEE_FABRIC)
+            yield subject.say("bad_variable", fact, SEE_FABRIC)
 
 
 def _declared_rails(subject: Subject) -> Iterator[Finding]:
@@ -58,10 +58,10 @@ def _declared_rails(subject: Subject) -> Iterator[Finding]:
     for port, netdevs in subject.mapping("fabric_rails").items():
         if port not in PORTS:
             fact = f"fabric_rails names the port {port!r}, and a Spark has {' and '.join(PORTS)}"
-            yield subject.error("bad_variable", fact, example)
+            yield subject.say("bad_variable", fact, example)
         elif not _are_twins(netdevs):
             fact = f"fabric_rails.{port} is {netdevs!r}, and must be a list of {RAILS_OF_A_PORT} interfaces, the twins"
-            yield subject.error("bad_variable", fact, example)
+            yield subject.say("bad_variable", fact, example)
 
 
 def _are_twins(netdevs: Any) -> bool:
@@ -74,7 +74,7 @@ def check_rails(subject: Subject) -> Iterator[Finding]:
         return
     rails, ports = subject.facts["rails"], " and ".join(subject.ports)
     if not rails:
-        yield subject.error(
+        yield subject.say(
             "no_rdma",
             f"there is no RDMA device with a netdev, and the topology {subject.topology} needs rails on {ports}",
             "put the cable in on both ends (the ConnectX-7 is not on the PCIe bus until a cable is in) and wait 20 s;"
@@ -87,7 +87,7 @@ def check_rails(subject: Subject) -> Iterator[Finding]:
         own = [rail for rail in rails if rail["port"] == port or rail["netdev"] in declared.get(port, ())]
         if not own:
             there = ", ".join(f"{rail['netdev']} ({rail['port'] or 'no port'})" for rail in rails)
-            yield subject.error(
+            yield subject.say(
                 "no_rail",
                 f"no RDMA device belongs to port {port}, which the topology {subject.topology} needs; there is {there}",
                 f"put the cable {_cable(subject, port)} into that port, or "
@@ -96,7 +96,7 @@ def check_rails(subject: Subject) -> Iterator[Finding]:
             )
         elif len(own) < RAILS_OF_A_PORT:
             here = own[0]["netdev"]
-            yield subject.error(
+            yield subject.say(
                 "no_rail",
                 f"port {port} has only one of its {RAILS_OF_A_PORT} rails, {here}; {_twin(here)} is not there, "
                 "so the port would carry half of what it can",
@@ -124,12 +124,13 @@ def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) ->
         if spare:
             move = f"move the cable to {port}, or set fabric_ports: [{spare}]"
             way_out = f"port {spare} has a link: {move}; else {way_out}"
-        yield subject.error("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
+        yield subject.say("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
     if down:
-        yield subject.warn(
+        yield subject.say(
             "no_carrier",
             f"carrier unknown on port {port} ({', '.join(down)}): the interface is administratively down",
             f"ip link set {down[0]} up shows whether the cable {_cable(subject, port)} is in",
+            "warn",
         )
 
 
@@ -145,7 +146,7 @@ def _link_rate(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) 
     if not rates or min(rates.values()) >= full:
         return
     links = ", ".join(f"{netdev} at {gbps:g} Gb/s" for netdev, gbps in rates.items())
-    yield subject.warn(
+    yield subject.say(
         "slow_link",
         f"port {port} links below {full:g} Gb/s: {links}{_far_rates(subject, port)}",
         verdicts.way_to_full_rate(full, min(rates.values())),
@@ -192,8 +193,11 @@ def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]])
     for rail in rails:
         roles = carriers.get(rail["netdev"])
         if roles:
-            yield subject.error(
+            yield subject.say(
                 "rail_is_management",
                 f"{rail['netdev']} of port {port} carries {' and '.join(roles)}; as a rail it would cut us off",
                 "manage the host over the RJ45 socket or Wi-Fi (ansible_host, and the default route there)",
             )
+
+
+CHECKS = (check_rails,)

@@ -13,43 +13,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import (
-    GATE_ONLY,
-    IDS,
-    NEVER_ACCEPTED,
-    REFUSED,
-    accept,
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import (
+    clock_checks,
+    fabric_checks,
+    host_checks,
+    memory_checks,
+    security_floors,
+    vendor_updates,
+    wish_check,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.clock_checks import check_clock, check_time_source
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_rails
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import (
-    GIB,
-    check_apt,
-    check_coherence,
-    check_disks,
-    check_driver,
-    check_gpu,
-    check_identity,
-    check_kernel_parameters,
-    check_names,
-    check_oom_daemons,
-    check_root,
-)
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory, own_minimums
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import check_security_floors
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.vendor_updates import check_vendor_updates
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.wish_check import check_wishes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import accept
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, severities
 
-__all__ = [
-    "FLEET_VARIABLES", "GATE_ONLY", "GIB", "IDS", "NEVER_ACCEPTED", "Subject",
-    "evaluate_facts", "evaluate_variables", "of_document", "own_minimums", "refusal", "refused", "state_refused",
-]  # fmt: skip
 CHECKS = (
-    *(check_root, check_identity, check_rails, check_disks, check_driver, check_coherence, check_gpu, check_apt),
-    *(check_security_floors, check_kernel_parameters, check_oom_daemons, check_clock, check_time_source),
-    *(check_names, check_blocks, check_vendor_updates, check_wishes),
+    *(*host_checks.CHECKS, *fabric_checks.CHECKS, *security_floors.CHECKS, *clock_checks.CHECKS),
+    *(*memory_checks.CHECKS, *vendor_updates.CHECKS, *wish_check.CHECKS),
 )
 
 
@@ -76,7 +56,9 @@ def of_document(host: str, said: Mapping[str, Any]) -> Finding:
 
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
-    return Finding("state_refused", "error", host, text, "repair what it names, then run again")
+    return Finding(
+        "state_refused", severities()["state_refused"][0], host, text, "repair what it names, then run again"
+    )
 
 
 def refusal(findings: Sequence[Finding]) -> str | None:

@@ -12,9 +12,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import GATE_ONLY
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
 
 GIB = 2**30
 _NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # what the facts say of a program that is not there
@@ -32,7 +32,7 @@ def _values(catalog: Mapping[str, Any], key: str) -> list[str]:
 
 def check_root(subject: Subject) -> Iterator[Finding]:
     if not subject.facts["root"]:
-        yield subject.error("no_sudo", "the facts were read without root", "set become: true for this host")
+        yield subject.say("no_sudo", "the facts were read without root", "set become: true for this host")
 
 
 def check_identity(subject: Subject) -> Iterator[Finding]:
@@ -45,21 +45,21 @@ def check_identity(subject: Subject) -> Iterator[Finding]:
     )
     if not any(known):
         says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "nothing in DMI"
-        yield subject.error(
+        yield subject.say(
             "not_a_spark",
             f"the machine says it is {says}, and /etc/dgx-release does not name a DGX Spark",
             "take the host out of the inventory; if it is a GB10 board, add its product name to catalog/products.yml",
         )
     supported = _values(platforms, "operating_system")
     if f"{release['id']} {release['version_id']}" not in supported:
-        yield subject.error(
+        yield subject.say(
             "os",
             f"the system is {release['pretty'] or 'unknown'}, supported is {', '.join(supported)}",
             "install DGX OS 7 (Ubuntu 24.04)",
         )
     architectures = _values(platforms, "architecture")
     if subject.facts["architecture"] not in architectures:
-        yield subject.error(
+        yield subject.say(
             "architecture",
             f"the machine is {subject.facts['architecture']}, a GB10 is {', '.join(architectures)}",
             "take the host out of the inventory",
@@ -81,14 +81,14 @@ def check_names(subject: Subject) -> Iterator[Finding]:
     same, copies = ([name for name, is_same in equal if is_same is wanted] for wanted in (True, False))
     if same:
         address = own["ssh"]["local_address"] or "one address"
-        yield subject.error(
+        yield subject.say(
             "same_machine",
             f"{', '.join(same)} is the same machine under another name (machine id and boot id agree; this name led to"
             f" {address})",
             "correct ansible_host of the wrong name (`ansible-inventory --host NAME` shows it), or remove that name",
         )
     if copies:
-        yield subject.warn(
+        yield subject.say(
             "machine_id_copied",
             f"{', '.join(copies)} is another machine with the same machine id: one disk was copied from the other",
             "on the copy: `rm /etc/machine-id; systemd-machine-id-setup`, new SSH host keys, reboot; DHCP and"
@@ -104,7 +104,7 @@ def check_disks(subject: Subject) -> Iterator[Finding]:
         disk = disks.get(mount_of(path, set(disks)))
         if disk and disk["free_bytes"] < gib * GIB:
             free, mount = disk["free_bytes"] / GIB, disk["mount"]
-            yield subject.error(
+            yield subject.say(
                 "disk_full",
                 f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
                 f"free space: docker image prune, apt-get clean, old models; du -xh --max-depth=2 {mount} finds it",
@@ -114,7 +114,7 @@ def check_disks(subject: Subject) -> Iterator[Finding]:
 def check_driver(subject: Subject) -> Iterator[Finding]:
     branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
     if userland and userland.partition(".")[0] != branch:
-        yield subject.error(
+        yield subject.say(
             "driver_branch",
             f"the driver's userland is {userland}, supported is branch {branch}",
             f"install the {branch} set that DGX OS offers (nvidia-driver-{branch}-open); gb10.fleet moves drivers"
@@ -132,16 +132,17 @@ def check_coherence(subject: Subject) -> Iterator[Finding]:
     moves = _moves(subject)
     for verdict in judgement.judge(subject.facts):
         severity = "warn" if moves and verdict["id"] in MENDED_BY_A_MOVE else verdict["severity"]
-        if verdict["id"] not in GATE_ONLY:
-            yield Finding(verdict["id"], severity, subject.host, verdict["fact"], verdict["way_out"])
+        if verdict["id"] in severities():  # not those of the check on the host, which asks apt
+            yield subject.say(verdict["id"], verdict["fact"], verdict["way_out"], severity)
 
 
 def check_gpu(subject: Subject) -> Iterator[Finding]:
     gpu = subject.facts["gpu"]
     if not gpu["present"]:
         # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
-        told = subject.warn if _moves(subject) else subject.error
-        yield told("gpu_absent", f"no GPU answers: {gpu['query_error']}", _way_out_without_a_gpu(subject))
+        severity = "warn" if _moves(subject) else None
+        fact = f"no GPU answers: {gpu['query_error']}"
+        yield subject.say("gpu_absent", fact, _way_out_without_a_gpu(subject), severity)
 
 
 def _way_out_without_a_gpu(subject: Subject) -> str:
@@ -168,15 +169,15 @@ def check_apt(subject: Subject) -> Iterator[Finding]:
     apt = subject.facts["apt"]
     conflicts = subject.facts["apt_sources"]["conflicts"]
     if conflicts:
-        yield subject.error("apt_sources_conflict", apt_sources.told(conflicts), apt_sources.WAY_OUT)
+        yield subject.say("apt_sources_conflict", apt_sources.told(conflicts), apt_sources.WAY_OUT)
     if apt["lock_held_by"] is not None:
-        yield subject.warn(
+        yield subject.say(
             "apt_lock",
             f"process {apt['lock_held_by']} holds the package lock",
             "wait for it (often unattended-upgrades); package tasks wait a while by themselves",
         )
     if apt["dpkg_interrupted"]:
-        yield subject.warn("dpkg_interrupted", "dpkg was interrupted earlier", "run: dpkg --configure -a")
+        yield subject.say("dpkg_interrupted", "dpkg was interrupted earlier", "run: dpkg --configure -a")
 
 
 def check_kernel_parameters(subject: Subject) -> Iterator[Finding]:
@@ -184,7 +185,7 @@ def check_kernel_parameters(subject: Subject) -> Iterator[Finding]:
     for name, entry in subject.catalog["kernel_parameters"]["verified"].items():
         live = subject.facts["sysctls"].get(name)
         if live is not None and live < entry["value"]:
-            yield subject.warn(
+            yield subject.say(
                 "kernel_parameter",
                 f"{name} is {live}, DGX OS has {entry['value']}: {entry['reason']}",
                 f"find who lowers it (grep -r {name} /etc/sysctl.d /usr/lib/sysctl.d), or set kernel_parameters_extra",
@@ -194,8 +195,22 @@ def check_kernel_parameters(subject: Subject) -> Iterator[Finding]:
 def check_oom_daemons(subject: Subject) -> Iterator[Finding]:
     for entry in subject.catalog["memory"]["oom_daemons"]:
         if entry["value"] in subject.facts["oom_daemons"] and not subject.setting("memory_protection_allow_stop"):
-            yield subject.warn(
+            yield subject.say(
                 "oom_daemon",
                 f"{entry['value']} runs beside the kernel's OOM killer. {entry['reason']}",
                 "set memory_protection_allow_stop to true, and the role memory_protection stops and disables it",
             )
+
+
+CHECKS = (
+    check_root,
+    check_identity,
+    check_disks,
+    check_driver,
+    check_coherence,
+    check_gpu,
+    check_apt,
+    check_kernel_parameters,
+    check_oom_daemons,
+    check_names,
+)

@@ -34,7 +34,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     for role, options in {"": declared.collection, **declared.roles}.items():
         where = f"roles/{role}/README.md" if role else "docs/inventory.md"
         for message in settings.mistakes(options, {name: given[name] for name in options if name in given}):
-            yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
+            yield subject.say("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
     yield from check_acceptances(subject)
     yield from _minimums(subject)
     yield from _hook(subject)
@@ -54,11 +54,11 @@ def _names(subject: Subject) -> Iterator[Finding]:
         else:
             pairs = [f"{name} ({text})" for name, text in zip(wrong, advice, strict=True)]
             said, way_out = f"variables {', '.join(wrong)}", f"remove or rename them: {', '.join(pairs)}"
-        yield subject.error("unknown_variable", f"no role declares the {said}", way_out)
+        yield subject.say("unknown_variable", f"no role declares the {said}", way_out)
     if others := [name for name in unknown if name not in wrong]:
         fact = f"{', '.join(others)}: no variable of ours, taken for another role's"
         way_out = "nothing to do, unless one is a mistyped name of ours"
-        yield Finding("foreign_variables", "info", subject.host, fact, way_out)
+        yield subject.say("foreign_variables", fact, way_out)
 
 
 def _similar(name: str, declared: Declared) -> str:
@@ -73,7 +73,7 @@ def _minimums(subject: Subject) -> Iterator[Finding]:
     for path, gib in own.items() if isinstance(own, Mapping) else ():
         if not _is_minimum(path, gib):
             fact = f"gb10_minimum_free_gib holds {path!r}: {gib!r}, which is no absolute path with a positive number"
-            yield subject.error("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
+            yield subject.say("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
 
 
 def _hook(subject: Subject) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def _hook(subject: Subject) -> Iterator[Finding]:
             notify.hook(value)
     except notify.HookError as error:
         fact, _, way_out = str(error).partition("; ")
-        yield subject.error("bad_variable", fact, way_out)
+        yield subject.say("bad_variable", fact, way_out)
 
 
 def _is_minimum(path: Any, gib: Any) -> bool:
@@ -103,18 +103,18 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
         return  # a bad_variable already
     if "gb10_cluster" in subject.variables and not name:
         way_out = "name the group that this host is in, or remove the variable: the host is a cluster of one then"
-        yield subject.error("bad_variable", "gb10_cluster is empty", way_out)
+        yield subject.say("bad_variable", "gb10_cluster is empty", way_out)
         return
     if not name:
         if topology != "none":
-            yield subject.error(
+            yield subject.say(
                 "cluster_members",
                 f"fabric_topology is {topology}, but gb10_cluster is not set, so there is nobody to be cabled to",
                 "set gb10_cluster to the name of the group of hosts that serve together, or fabric_topology to none",
             )
         return
     if subject.host not in members:
-        yield subject.error("cluster_members", *clusters.not_its_group(str(name), subject.groups))
+        yield subject.say("cluster_members", *clusters.not_its_group(str(name), subject.groups))
         return
     count = len(members)
     wrong = {
@@ -125,14 +125,14 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
     }
     fits, needed = wrong.get(topology, (True, ""))  # any other topology is a bad_variable already
     if not fits:
-        yield subject.error(
+        yield subject.say(
             "cluster_members",
             f"the topology {topology} needs {needed}, and the group {name} has {count}: {', '.join(members)}",
             "correct the group, or choose the topology that is cabled: none, pair, ring or switch",
         )
     absent = [member for member in members if subject.run is not None and member not in subject.run]
     if fits and absent:
-        yield subject.error(
+        yield subject.say(
             "cluster_members",
             f"of the cluster {name}, {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not part of this run",
             f"run the whole cluster: --limit {name}, or no --limit",
@@ -154,7 +154,7 @@ def _shared_network(subject: Subject) -> Iterator[Finding]:
         shared = own & _subnets({**defaults, **other})
         if shared:
             seen.add(cluster)
-            yield subject.error(
+            yield subject.say(
                 "bad_variable",
                 f"fabric_network gives {', '.join(sorted(shared))} to {name} and to {cluster}, "
                 "which are both on a switch and may meet there",

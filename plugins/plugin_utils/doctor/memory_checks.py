@@ -21,9 +21,12 @@ def check_blocks(subject: Subject) -> Iterator[Finding]:
         return
     large = found["large_bytes"] / _GIB
     if large < limits["large_least"]:
-        yield subject.warn(
+        yield subject.say(
             "memory_fragmented",
             f"{found['free_bytes'] / _GIB:.1f} GiB of memory are free, only {large:.1f} GiB of it in blocks of 32 MiB"
             f" or more; below {limits['large_least']} models were 4 to 5 % slower, or did not start",
             "reboot this host before you start the model; dropping caches or compacting brings no block back",
         )
+
+
+CHECKS = (check_blocks,)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
@@ -37,9 +36,9 @@ def _check(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Find
         return  # of facts the rules of the role speak
     near = models.nearest(name)
     advice = f"did you mean {' or '.join(near)}?" if near else "`gb10 plan --all` lists those that it has;"
-    found = subject.warn(
+    yield subject.say(
         "unknown_model",
         f"{where} {name} is not in the catalog, so nobody has checked that it exists and fits",
         f"{advice} If {name} is right, gb10_accept keeps it, with your reason",
+        None if near else "info",
     )
-    yield found if near else replace(found, severity="info")

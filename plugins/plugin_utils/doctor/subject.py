@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 
@@ -68,8 +69,6 @@ class Subject:
             return PORTS
         return tuple(ports) if isinstance(ports, (list, tuple)) else ()  # `inventory` says so
 
-    def error(self, id_: str, fact: str, way_out: str) -> Finding:
-        return Finding(id_, "error", self.host, fact, way_out)
-
-    def warn(self, id_: str, fact: str, way_out: str) -> Finding:
-        return Finding(id_, "warn", self.host, fact, way_out)
+    def say(self, id_: str, fact: str, way_out: str, severity: str | None = None) -> Finding:
+        """Return a finding about this host, of its usual severity if none is given."""
+        return Finding(id_, severity or severities()[id_][0], self.host, fact, way_out)

@@ -21,7 +21,7 @@ def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
             if held
             else "driver and kernel move with the rest, and the host reboots"
         )
-        yield subject.warn(
+        yield subject.say(
             "upgrade_at_boot",
             f"{UPGRADE_ONCE}.service has not run yet. At a boot that finds kernel and modules of different builds it"
             f" runs apt-get full-upgrade: {result}",
@@ -34,10 +34,11 @@ def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
             if held
             else "its button upgrades driver, kernel and firmware, and reboots"
         )
-        yield Finding(
+        yield subject.say(
             "dashboard_update",
-            "info",
-            subject.host,
             f"the update button of the DGX dashboard is active: {result}",
             f"move the set with docs/driver.md; to take the button away: systemctl disable --now {DASHBOARD}.service",
         )
+
+
+CHECKS = (check_vendor_updates,)

@@ -17,8 +17,11 @@ def check_wishes(subject: Subject) -> Iterator[Finding]:
     wishes = [wish for wish in found if not is_asleep(wish)]
     if sleepers := [wish["unit"] for wish in found if is_asleep(wish)]:
         way_out = "nothing to repair: a request through the gateway starts it; `gb10 start SERVICE` does so now"
-        yield Finding("asleep", "info", subject.host, f"{', '.join(sleepers)}: asleep, starts when asked", way_out)
+        yield subject.say("asleep", f"{', '.join(sleepers)}: asleep, starts when asked", way_out)
     if wishes:
         fact = "; ".join(f"{wish['unit']}: {said_of(wish)}" for wish in wishes)
         way_out = "nothing to repair: runs leave it stopped; `gb10 start SERVICE` ends it"
-        yield Finding("stopped_by_wish", "info", subject.host, fact, way_out)
+        yield subject.say("stopped_by_wish", fact, way_out)
+
+
+CHECKS = (check_wishes,)

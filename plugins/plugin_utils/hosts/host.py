@@ -13,7 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import inventory
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -204,7 +204,7 @@ class Host:
             "documents": sent,
             "consents": said_consents(self.variables, asked, consents or {}),
             "expect": expect or {},
-            "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib"))), **self._models()},
+            "facts": {"paths": list(inventory.own_minimums(self._setting("gb10_minimum_free_gib"))), **self._models()},
             "project": catalog.collection_version(),
             "run": RUN,
             "orphans": orphans,

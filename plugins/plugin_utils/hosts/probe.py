@@ -17,6 +17,7 @@ from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
@@ -36,7 +37,7 @@ class Question:
     """One host before the call. `sound`: documents can be made of its variables."""
 
     host: host.Host
-    subject: findings.Subject
+    subject: Subject
     found: list[Finding]
     sound: bool
     facts: dict[str, Any] | None
@@ -62,7 +63,7 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     except catalog.CatalogError as error:
         raise AnsibleError(f"the collection itself is damaged: {error}") from error
     variables, found = _evaluated(own, task_vars, declared)
-    subject = findings.Subject(
+    subject = Subject(
         own.name,
         {},
         variables,
@@ -187,24 +188,24 @@ def _evaluated(
     return values, failures
 
 
-def _fleet(subject: findings.Subject, task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _fleet(subject: Subject, task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the first host of a cluster on a switch wants to know of all hosts, also of those not in this run."""
     fleet: dict[str, dict[str, Any]] = {}
     if subject.topology != "switch" or subject.host not in subject.members[:1]:
         return fleet
     for other in task_vars["groups"].get("all", ()):
         own = fleet[other] = {}
-        for name in findings.FLEET_VARIABLES:
+        for name in FLEET_VARIABLES:
             with contextlib.suppress(AnsibleError, KeyError):  # the host's own doctor says what does not render
                 own[name] = task_vars["hostvars"][other][name]
     return fleet
 
 
-def _forks(subject: findings.Subject, forks: int) -> list[Finding]:
+def _forks(subject: Subject, forks: int) -> list[Finding]:
     """Both ends of a measurement must run at once; said once, by the first host of the cluster."""
     size = len(subject.members)
     if subject.host not in subject.members[:1] or forks >= size:
         return []
     fact = f"forks is {forks}, but the cluster {subject.setting('gb10_cluster')} has {size} hosts"
     way_out = f"run with --forks {size} or more: they are measured and started together"
-    return [Finding("bad_variable", "error", subject.host, fact, way_out)]
+    return [subject.say("bad_variable", fact, way_out)]

@@ -14,17 +14,15 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
-    GIB,
-    IDS,
-    NEVER_ACCEPTED,
-    Subject,
     evaluate_facts,
     evaluate_variables,
     refusal,
     refused,
     state_refused,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import MENDED_BY_A_MOVE
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import GIB, MENDED_BY_A_MOVE
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import never_accepted, severities
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
@@ -590,8 +588,8 @@ def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
     elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan", "kho_on"}
-    assert {row[1] for row in parameters} == set(IDS) - elsewhere
-    other = [row[1:3] for row in parameters if row[2] not in IDS[row[1]] and row[1] not in MENDED_BY_A_MOVE]
+    assert {row[1] for row in parameters} == set(severities()) - elsewhere
+    other = [row[1:3] for row in parameters if row[2] not in severities()[row[1]] and row[1] not in MENDED_BY_A_MOVE]
     assert other == [], "another severity than in the table"
 
 
@@ -703,7 +701,7 @@ def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
 )
 def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
     finding = from_failure("spark-a", text)
-    assert finding.id == id_ and finding.id in NEVER_ACCEPTED and finding.blocks
+    assert finding.id == id_ and finding.id in never_accepted() and finding.blocks
     assert finding.way_out
     if "python" in text:
         assert "Python" in finding.fact
@@ -807,7 +805,7 @@ def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
     for text in ("spark-a has no rail", "spark-a: has no rail"):  # a plan of a cluster names its host itself
         assert str(refused("spark-a", "fabric", text)) == "spark-a: fabric_refused: has no rail"
     assert refused("spark-a", "fabric", "spark-ab has no rail").fact == "spark-ab has no rail"
-    assert "state_refused" in NEVER_ACCEPTED
+    assert "state_refused" in never_accepted()
 
 
 def test_what_several_roles_refuse_is_told_once_by_the_role_of_the_variable() -> None:

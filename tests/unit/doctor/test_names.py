@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import Subject, evaluate_variables
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import evaluate_variables
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.names import slips
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support.proofs import facts

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import spark_fa
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -88,7 +89,7 @@ def mutations() -> list[tuple[tuple[Any, ...], Any]]:
 def use(known: dict[str, Any]) -> None:
     """What the controller does with the facts of one host before it changes anything."""
     catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
-    subject = findings.Subject("spark-a", known, {}, {}, catalogs, catalog.declared_variables())
+    subject = Subject("spark-a", known, {}, {}, catalogs, catalog.declared_variables())
     findings.evaluate_facts(subject)
     for role in ROLES:
         render(role, View("spark-a", known, {"vllm_model": "openai/gpt-oss-120b", "vllm_allow_tag": True}, ["spark-a"]))

@@ -16,7 +16,6 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import engine
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, tags
 
 from scripts.check import SHIPPED, WHEEL_FOLDERS, source_files
@@ -280,17 +279,6 @@ def test_documents_link_to_what_exists() -> None:
         if path.suffix == ".md" and not (ROOT / path).is_symlink():
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(path)):
                 assert (ROOT / path.parent / target).exists(), f"{path}: {target}"
-
-
-def test_the_manual_explains_every_finding() -> None:
-    explained = re.findall(r"^### (\w+)$", text(Path("docs/doctor.md")), re.MULTILINE)
-    assert sorted(explained) == sorted(findings.IDS)
-
-
-def test_every_finding_of_the_doctor_has_an_id_that_is_known() -> None:
-    room = [path for path in FILES if path.parent == Path("plugins/plugin_utils/doctor") and path.suffix == ".py"]
-    said = {id_ for path in room for id_ in re.findall(r'(?:\.error|\.warn|Finding)\(\s*"(\w+)"', text(path))}
-    assert said and said <= set(findings.IDS), said - set(findings.IDS)
 
 
 def test_the_manual_lists_every_variable_of_the_collection() -> None:

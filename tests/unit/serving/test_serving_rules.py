@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import IDS
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
@@ -105,7 +105,7 @@ def test_what_the_role_refuses_anyway_is_said_once_and_cannot_be_accepted() -> N
 
 
 def test_a_rule_and_a_finding_of_the_doctor_do_not_share_an_id() -> None:
-    assert not {*(rule["id"] for rule in rules.rules()), *catalog.load("rules")["command_line"]} & set(IDS)
+    assert not {*(rule["id"] for rule in rules.rules()), *catalog.load("rules")["command_line"]} & set(severities())
 
 
 # --- the command line of the version in the image
