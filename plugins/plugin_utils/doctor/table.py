@@ -23,7 +23,7 @@ def rows() -> dict[str, dict[str, Any]]:
 @cache
 def severities() -> dict[str, tuple[str, ...]]:
     """Return the severities that each finding may have, the usual one first."""
-    own = {id_: row.get("severity", coherence.IDS.get(id_)) for id_, row in rows().items()}
+    own = {id_: row.get("severity") or coherence.IDS[id_] for id_, row in rows().items()}
     return {id_: (said,) if isinstance(said, str) else tuple(said) for id_, said in own.items()}
 
 
