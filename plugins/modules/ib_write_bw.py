@@ -128,8 +128,9 @@ tests:
       libibverbs (V(wr_flush_err), V(rem_access_err), V(rem_op_err), V(rnr_retry_exc_err), V(loc_prot_err),
       V(fatal_err) and so on) or V(completion_error) where the status is none of these, V(memlock), V(resolve),
       V(refused), V(unreachable), V(no_client), V(not_listening), V(peer_died), V(died), V(timeout),
-      V(version_mismatch), V(wrong_path), V(no_report), V(unreadable), V(other_test) (a sweep of sizes, or both
-      directions at once) and V(failed).
+      V(version_mismatch), V(wrong_path), V(no_report), V(unreadable),
+      V(no_clock) (perftest could not time its own clock), V(other_test) (a sweep of sizes, or both directions at once)
+      and V(failed).
   returned: always
   type: list
   elements: dict

@@ -362,6 +362,21 @@ def check_mtu(report: Report, ib_mtu: int | None) -> Fault | None:
     )
 
 
+def check_clock(report: Report) -> Fault | None:
+    """Find a figure of 0 beside transfers that arrived: perftest could not time its own clock when it started.
+
+    On arm64 it compares the counter of the CPU with the time of day. On a busy host both do not agree, it prints
+    "Correlation coefficient", and with -F it goes on and multiplies by 0.
+    """
+    if report.gbps or not report.iterations:
+        return None
+    return Fault(
+        "no_clock",
+        f"{report.iterations} transfers arrived, and perftest could not time its clock, so it has no figure",
+        "the host was too busy when the test started: end what computes there, then measure again",
+    )
+
+
 def check_ends(test: Test, report: Report) -> Fault | None:
     """A good figure proves nothing about the rail unless the GIDs are those of the two rail addresses."""
     if (report.local_address, report.remote_address) == (test.address, test.peer):

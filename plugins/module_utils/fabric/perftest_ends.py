@@ -174,7 +174,11 @@ class _End:
         report = perftest.parse_text(child.output)
         fault = None if status == 0 and report else perftest.classify(child.output, status)
         if report and not fault:
-            fault = perftest.check_ends(self.test, report) or perftest.check_mtu(report, self.port.ib_mtu)
+            fault = (
+                perftest.check_ends(self.test, report)
+                or perftest.check_clock(report)
+                or perftest.check_mtu(report, self.port.ib_mtu)
+            )
         if fault and fault.name == "refused" and self.test.end == "client" and may_retry:
             self._child = self._paired_at = None
             self._retry_at = self._clock() + RETRY_S
