@@ -28,6 +28,7 @@ IDS = {  # with their severity
     ),
 }  # fmt: skip
 # A host may stay like this: a move of the driver leaves the former kernel, GRUB's fallback, without its modules.
+_DKMS = f"nvidia-dkms-{BRANCH}-open"  # builds the modules on the host
 HARMLESS = ("coherent", "fallback_kernel_without_module")
 
 
@@ -79,9 +80,7 @@ def against_the_next_boot(facts: Mapping[str, Any]) -> list[Verdict]:
         boots = f"GRUB boots {release} next" if driver["next_kernel"] else f"{release} may boot next"
         package = f"linux-modules-nvidia-{BRANCH}-open-{release}"
         if module is None:
-            fact = f"{boots}, which has no nvidia module: no GPU after that"
-            way_out = f"install {package}, or remove that kernel; do not reboot before"
-            found.append(_error("next_kernel_without_module", fact, way_out))
+            found.append(_without_module(release, boots, package, facts))
         elif module != driver["userland"]:
             fact = f"{boots}, whose module is {module}; the userland is {driver['userland']}: no GPU after that"
             way_out = f"install {package} of {driver['userland']}, or move the set as a whole; do not reboot before"
@@ -92,10 +91,32 @@ def against_the_next_boot(facts: Mapping[str, Any]) -> list[Verdict]:
             found.append(_error("proprietary_flavour", fact, way_out))
     if driver["next_missing"]:
         fact = f"GRUB boots an entry next that loads {_listing(driver['next_missing'])}, which is missing or empty"
-        mend = f"dpkg --configure -a, update-initramfs -c -k {driver['next_kernel'] or 'all'}, update-grub"
+        release = driver["next_kernel"] or running
+        # The build of nvidia-dkms is what has failed, and `dpkg --configure -a` would run it again.
+        finish = f"{_instead_of_dkms(release)}, then " if _DKMS in facts["packages"] else ""
+        mend = f"{finish}dpkg --configure -a, update-initramfs -c -k {driver['next_kernel'] or 'all'}, update-grub"
         way_out = f"make room in /boot if it is full, then {mend}; do not reboot before"
         found.append(_error("next_kernel_incomplete", fact, way_out))
     return [*found, *_mixed(facts["packages"])]
+
+
+def _without_module(release: str, boots: str, package: str, facts: Mapping[str, Any]) -> Verdict:
+    """Judge a kernel that has no module of NVIDIA's: before its boot, and after it."""
+    driver = facts["driver"]
+    install = _instead_of_dkms(release) if _DKMS in facts["packages"] else f"install {package}"
+    if release != facts["kernel"] or driver["module_loaded"]:
+        fact = f"{boots}, which has no nvidia module: no GPU after that"
+        way_out = f"{install}, or remove that kernel; do not reboot before"
+        return _error("next_kernel_without_module", fact, way_out)
+    sound = [kernel["release"] for kernel in driver["kernels"] if kernel["module"] == driver["userland"]]
+    former = f"; or boot {sound[-1]} from GRUB's menu, and remove {release} there" if sound else ""
+    fact = f"kernel {release} runs, and has no nvidia module: no GPU now"
+    return _error("next_kernel_without_module", fact, f"{install}, then `modprobe nvidia`{former}")
+
+
+def _instead_of_dkms(release: str) -> str:
+    """Return what takes the modules that Ubuntu has signed in place of a build on the host, in one step of apt."""
+    return f"`apt-get install linux-modules-nvidia-{BRANCH}-open-{release} {_DKMS}-`"
 
 
 def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:

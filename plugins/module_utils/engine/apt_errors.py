@@ -25,6 +25,9 @@ _BLOCKED = r"(?m)^E: (Unable to correct problems|Error, pkgProblemResolver|Held 
 _UNMET = r"(?m)^ +(?:(\S+) : +)?(?:Pre)?(?:Depends|Recommends|Conflicts|Breaks): (\S+).*$"
 _IS_HELD = ("is on hold", "are on hold")
 _UNMET_WAY_OUT = "`apt-cache policy` shows which source and pin offer these versions; ask for ones that fit together"
+# dpkg names the package and, on the next line, the reason; apt's own last line has neither.
+_DPKG_SAYS = r"(?m)^dpkg: error processing (?:archive|package) (?:\S*/)?(\S+) \(--\w+\):\n[ \t]*(.+)$"
+_DKMS_SAYS = r"Bad return status for module build on kernel: (\S+).*\nConsult (\S+)"
 _CHANGED = r"(?m)^The following held packages will be changed:\n((?: .*\n?)+)"
 
 
@@ -67,6 +70,17 @@ FAULTS = (
         "somebody or the kernel (out of memory?) ended dpkg in the middle: run again, and it is repaired first",
     ),
     Fault(
+        "package_files_clash",
+        r"trying to overwrite '[^']*', which is also in package",
+        "two packages have the same file, so only one of them can be installed: remove the one that you do not need",
+    ),
+    Fault(
+        "module_build_failed",
+        r"Bad return status for module build on kernel",
+        "the log LOG says why; where Ubuntu has signed modules for this kernel, take them in place of the"
+        " build, in one step: `apt-get install linux-modules-nvidia-580-open-KERNEL nvidia-dkms-580-open-`",
+    ),
+    Fault(
         "apt_would_remove",
         r"Packages need to be removed but remove is disabled",
         "somebody has changed packages since apt was asked what it would do: run again, and you are told what would go",
@@ -75,6 +89,22 @@ FAULTS = (
         "disk_full",
         r"No space left on device|don't have enough free space",
         "free space (apt-get clean, old kernels, docker image prune), then run again",
+    ),
+    Fault(
+        "apt_certificate_untrusted",
+        r"Certificate verification failed|certificate is NOT trusted|SSL certificate problem",
+        "a proxy that reads TLS is in between, or this host's clock is wrong: put the proxy's certificate into"
+        " /usr/local/share/ca-certificates, `update-ca-certificates`, then run again; do not switch the check off",
+    ),
+    Fault(
+        "apt_proxy_login",
+        r"\b407 +Proxy Authentication|407 authenticationrequired",
+        "the proxy wants a login: put it into a file of mode 0600 under /etc/apt/apt.conf.d, or ask for a way without",
+    ),
+    Fault(
+        "apt_forbidden",
+        r"(Failed to fetch \S+ +|Err:\d+ .* )403 ",
+        "the mirror or a proxy does not let this host have it: allow its address there, or use another mirror",
     ),
     Fault(
         "apt_key_unknown",
@@ -120,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "apt_not_on_mirror",
-        r"Failed to fetch \S+ +404 |does not have a Release file",
+        r"Failed to fetch \S+ +404 |(does not have|no longer has) a Release file",
         "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
     ),
 )
@@ -144,14 +174,17 @@ def is_locked(done: Completed) -> bool:
 
 def explained(done: Completed, system: System) -> str:
     """The name of what went wrong, the way out and what the command said; only the latter if nobody knows it."""
-    said = done.words[:_MAX_WORDS].rstrip(".")
+    package = re.search(_DPKG_SAYS, done.stderr)
+    said = (f"{package[1]}: {package[2].strip()}" if package else done.words)[:_MAX_WORDS].rstrip(".")
     fault = find(done.stderr)
     if fault is None and re.search(_BLOCKED, done.stderr):
         return _blocked(done.stdout, _holds(system)) or said
     if fault is None:
         return said
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
-    return f"{fault.name}: {said}{holder}. Way out: {fault.way_out}"
+    built = re.search(_DKMS_SAYS, done.stderr)
+    way_out = fault.way_out.replace("KERNEL", built[1]).replace("LOG", built[2]) if built else fault.way_out
+    return f"{fault.name}: {said}{holder}. Way out: {way_out}"
 
 
 def _blocked(stdout: str, holds: Collection[str]) -> str:

@@ -155,6 +155,8 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
             f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version {userland}"
             f" (`apt-cache policy nvidia-utils-{branch}`); where the package is installed, with --reinstall"
         )
+    if "next_kernel_without_module" in known and not subject.facts["driver"]["module_on_disk"]:
+        return "do what next_kernel_without_module says: the kernel that runs has no module of the driver"
     if "pending_reboot" in known:
         return "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
     if "module_rejected" in known:

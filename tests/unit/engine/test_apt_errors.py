@@ -43,12 +43,52 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
         ("E: Failed to fetch http://x/p.deb  429  Too Many Requests", "apt_mirror_down"),
         ("E: The repository 'http://x gone Release' does not have a Release file.", "apt_not_on_mirror"),
         ("E: Failed to fetch http://x/p.deb  404  Not Found [IP: 198.18.7.1 35855]", "apt_not_on_mirror"),
+        ("E: The repository 'http://x noble Release' no longer has a Release file.", "apt_not_on_mirror"),
+        ("W: https://x/InRelease: No system certificates available. Try installing ca-certificates.\n"
+         "W: Failed to fetch https://x/InRelease  Certificate verification failed: The certificate is NOT trusted. The"
+         " certificate issuer is unknown.", "apt_certificate_untrusted"),
+        ("E: Failed to fetch https://x/p.deb  Invalid response from proxy: HTTP/1.1 407 Proxy Authentication Required",
+         "apt_proxy_login"),
+        ("E: Failed to fetch http://x/p.deb  403  Forbidden [IP: 198.18.7.1 3128]", "apt_forbidden"),
     ],
 )  # fmt: skip
 def test_a_fault_has_a_name(said: str, name: str) -> None:
     fault = apt_errors.find(said)
     assert fault is not None
     assert fault.name == name
+
+
+# NVIDIA forum 383450 and pytorch/serve issue 713: what dpkg and DKMS printed.
+CLASH = """dpkg: error processing archive /tmp/apt-dpkg-install-HqrtGf/68-nvidia-cuda-dev_9.1.85_arm64.deb (--unpack):
+ trying to overwrite '/usr/include/nvml.h', which is also in package datacenter-gpu-manager 1:1.7.2
+Errors were encountered while processing:
+ /tmp/apt-dpkg-install-HqrtGf/68-nvidia-cuda-dev_9.1.85_arm64.deb
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
+DKMS = """Error! Bad return status for module build on kernel: 7.0.0-1019-nvidia (aarch64)
+Consult /var/lib/dkms/nvidia/580.178.04/build/make.log for more information.
+dpkg: error processing package nvidia-dkms-580-open (--configure):
+ installed nvidia-dkms-580-open package post-installation script subprocess returned error exit status 10
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (CLASH, "package_files_clash: 68-nvidia-cuda-dev_9.1.85_arm64.deb: trying to overwrite '/usr/include/nvml.h',"
+         " which is also in package datacenter-gpu-manager 1:1.7.2. Way out: two packages"),
+        (DKMS, "module_build_failed: nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation"
+         " script subprocess returned error exit status 10. Way out: the log"
+         " /var/lib/dkms/nvidia/580.178.04/build/make.log says why; where Ubuntu has signed modules for this kernel, take"
+         " them in place of the build, in one step: `apt-get install"
+         " linux-modules-nvidia-580-open-7.0.0-1019-nvidia nvidia-dkms-580-open-`"),
+        (DKMS.partition("\ndpkg")[2].join(("dpkg", "")),
+         "nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation script subprocess"),
+    ],
+)  # fmt: skip
+def test_of_a_package_that_failed_the_reason_is_kept(said: str, told: str, tmp_path: Path) -> None:
+    assert apt_errors.explained(Completed((), 100, stderr=said), System(tmp_path, privileged=True)).startswith(told)
 
 
 def test_the_first_fault_counts_for_others_may_follow_from_it() -> None:

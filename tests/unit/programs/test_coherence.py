@@ -154,6 +154,25 @@ CASES = {
 }  # fmt: skip
 
 
+def test_a_kernel_without_module_that_runs_already_is_told_what_to_do_now() -> None:
+    """As after a phased update that brought a kernel alone: before the reboot, and after it."""
+    kernels = [kernel(OTHER), kernel(module=None)]
+    before = judgement.judge(spark(next_kernel=OTHER, kernels=[kernel(), kernel(OTHER, None)]))
+    after = judgement.judge(spark(module_loaded=None, module_on_disk=None, kernels=kernels))
+    assert "do not reboot before" in before[0]["way_out"] and OTHER in before[0]["way_out"]
+    assert after[0]["id"] == "next_kernel_without_module" and "runs, and has no nvidia module" in after[0]["fact"]
+    assert "do not reboot" not in after[0]["way_out"] and f"boot {OTHER} from GRUB's menu" in after[0]["way_out"]
+
+
+def test_a_build_that_failed_is_not_run_again() -> None:
+    """NVIDIA forum 383450: a DKMS build under Secure Boot fails, and `dpkg --configure -a` repeats it."""
+    built = {"nvidia-dkms-580-open": f"{OLD}-0ubuntu1"}
+    facts = spark(next_kernel=OTHER, kernels=[kernel(), kernel(OTHER, None)], packages=built, next_missing=["/boot/x"])
+    ways = [verdict["way_out"] for verdict in judgement.judge(facts)]
+    one_step = f"`apt-get install linux-modules-nvidia-580-open-{OTHER} nvidia-dkms-580-open-`"
+    assert len(ways) == 2 and all(one_step in way for way in ways), ways
+
+
 @pytest.mark.parametrize(("facts", "ids"), CASES.values(), ids=CASES.keys())
 def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
     verdicts = judge(facts)
