@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import DOWNGRADE
 
 from gb10_fleet import release_plan
 
@@ -165,7 +166,7 @@ def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[b
 
 def unknown(accepted: Iterable[str], known: Iterable[Mapping[str, Any]]) -> str | None:
     """Return which of these ids is none of a known trouble, with those that there are."""
-    ids = [row["id"] for row in known]
+    ids = [*(row["id"] for row in known), DOWNGRADE]
     wrong = next((id_ for id_ in accepted if id_ not in ids), None)
     return wrong and f"--accept {wrong}: no such trouble is known: {', '.join(ids) or 'none'}"
 

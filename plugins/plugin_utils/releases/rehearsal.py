@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
@@ -24,6 +25,7 @@ READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
 )  # fmt: skip
 MIB = 2**20
 _DRIVER = "nvidia-driver-580-open"  # its version is the userland of a host set
+DOWNGRADE = "downgrade"  # what a plan that goes back is accepted by, beside the ids of known_bad
 _OF_A_KERNEL = ("package", "software")  # what apt brings, and what runs
 
 
@@ -112,6 +114,7 @@ def held(host: Mapping[str, Any], to: Recipe, known: Known) -> list[str]:
         if row["release"] in names
         and row["id"] not in known.accepted
         and (not row["boards"] or boards.named(host["board_vendor"], row["boards"]))
+        and row.get("unless_parameter") not in host["command_line"]
     ]
 
 
@@ -149,7 +152,7 @@ class _Move:
         torn, blocks, troubles = (
             [*self._torn(missing)],
             [*self._blocks()],
-            held(self.host, self.to, self.known),
+            [*held(self.host, self.to, self.known), *self._downgrades()],
         )
         boots = int(bool(offered or self._moves or self._boots_what_is_there or self._parameters(self._kernel)))
         comes = self._comes(len(packages) + len(removes), len(offered), boots)
@@ -176,6 +179,17 @@ class _Move:
             minutes=0 if done else self._minutes(len(packages), len(offered), boots),
             reboots=boots,
         )
+
+    def _downgrades(self) -> Iterator[str]:
+        """Yield what would go back, unless a reason for it was given."""
+        here = self.host["packages"]
+        back = [
+            f"{name} {here[name]} -> {version}"
+            for name, version in self.packages.items()
+            if name in here and scores.newer(here[name], version)
+        ]
+        if back and DOWNGRADE not in self.known.accepted:
+            yield f"{DOWNGRADE}: {some(sorted(back), 4)}; --accept {DOWNGRADE}=REASON"
 
     def _bytes(self, key: str) -> int:
         return int(self.simulated["set_move"][key]) + int(self.simulated["rest"][key])
@@ -280,7 +294,7 @@ class _Move:
         self, blocks: Sequence[str], held: Sequence[str], missing: Sequence[Check], torn: Sequence[str], comes: str
     ) -> tuple[str, str]:
         if held:
-            return HELD, f"{self.to.name} is known to be bad for this host"
+            return HELD, held[0]
         if blocks:
             return BLOCKED, blocks[0]
         if not (comes or torn):

@@ -107,6 +107,22 @@ class Score:
         return [check for check in self.failed if check.kind == kind]
 
 
+def ahead(check: Check) -> bool:
+    """Whether a host has firmware that is newer than the entry, so no recipe that is known here is its own.
+
+    Packages, kernel and driver run ahead of every release by ordinary updates, and their floors let them.
+    """
+    if check.kind != "firmware" or not check.found:
+        return False
+    wanted = _numbers(check.wanted.removeprefix("0.") if check.name == "USBPD" else check.wanted)
+    same = (_numbers(text) for text in re.findall(r"\d{1,18}(?:[.-]\d{1,18})+", three(check.found)))
+    return any(len(numbers) == len(wanted) and numbers > wanted for numbers in same)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+
+
 def _share(checks: Sequence[Check]) -> float:
     return 100 * sum(check.in_range for check in checks) / len(checks) if checks else 100.0
 
@@ -139,7 +155,7 @@ def _ceilings(recipe: Recipe, later: tuple[Recipe, ...]) -> Mapping[str, str]:
     floors, found = recipe.versions("package"), dict[str, str]()
     for other in later:
         for name, version in other.versions("package").items():
-            if name in floors and name not in found and version != floors[name] and _newer(version, floors[name]):
+            if name in floors and name not in found and version != floors[name] and newer(version, floors[name]):
                 found[name] = version
     return found
 
@@ -147,12 +163,13 @@ def _ceilings(recipe: Recipe, later: tuple[Recipe, ...]) -> Mapping[str, str]:
 def _packages(recipe: Recipe, ceilings: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Check]:
     for name, wanted in recipe.versions("package").items():
         found = installed.get(name)
-        floor = found is not None and not _newer(wanted, found)
+        floor = found is not None and not newer(wanted, found)
         ceiling = ceilings.get(name)
-        yield Check("package", name, wanted, found, floor, floor and not (ceiling and not _newer(ceiling, found or "")))
+        yield Check("package", name, wanted, found, floor, floor and not (ceiling and not newer(ceiling, found or "")))
 
 
-def _newer(version: str, other: str) -> bool:
+def newer(version: str, other: str) -> bool:
+    """Return whether a version is the newer one; False where one of them is none."""
     one, two = _order(version), _order(other)
     return one is not None and two is not None and one > two
 

@@ -18,8 +18,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
 GIB = 2**30
-CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
-    "current", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
+CURRENT, NEWER, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
+    "current", "newer", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
 # No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
 _UNREACHABLE = {"TPM"}
@@ -94,7 +94,7 @@ def judge(
         reason,
         release=detected.recipe.name,
         shown=detected.recipe.shown,
-        next=None if state == CURRENT else latest.name,
+        next=None if state in (CURRENT, NEWER) else latest.name,
         score=told(detected),
         torn=torn,
         missing={
@@ -145,6 +145,7 @@ def missing_entries(target: Score, kind: str, host: Mapping[str, Any], accepted:
         check
         for check in target.failing(kind)
         if check.name not in accepted
+        and not scores.ahead(check)
         and not (kind == "package" and check.name.startswith(_OF_A_DRIVER))
         and not (kind == "firmware" and check.name in _UNREACHABLE and not by_vendor)
     ]
@@ -156,7 +157,11 @@ def _state(
     latest = target.recipe.name
     packages, software, firmware = (missing[kind] for kind in ("package", "software", "firmware"))
     if not (packages or software or firmware):
-        return CURRENT, f"every entry of {latest} is met", []
+        beyond = [f"{check.name} {check.found}" for check in target.checks if scores.ahead(check)]
+        if not beyond:
+            return CURRENT, f"every entry of {latest} is met", []
+        asked = "update nvidia-spark-ota-check, which brings the recipes, and ask again"
+        return NEWER, f"{', '.join(beyond)}: ahead of {latest}, the newest release that is known here; {asked}", []
     if not packages and software:
         names = [check.name for check in software]
         runs = "another kernel or driver runs; reboot into that of the packages"

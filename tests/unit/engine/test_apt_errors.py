@@ -80,8 +80,8 @@ E: Sub-process /usr/bin/dpkg returned an error code (1)
          " which is also in package datacenter-gpu-manager 1:1.7.2. Way out: two packages"),
         (DKMS, "module_build_failed: nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation"
          " script subprocess returned error exit status 10. Way out: the log"
-         " /var/lib/dkms/nvidia/580.178.04/build/make.log says why; where Ubuntu has signed modules for this kernel, take"
-         " them in place of the build, in one step: `apt-get install"
+         " /var/lib/dkms/nvidia/580.178.04/build/make.log says why; where Ubuntu has signed modules for this kernel,"
+         " take them in place of the build, in one step: `apt-get install"
          " linux-modules-nvidia-580-open-7.0.0-1019-nvidia nvidia-dkms-580-open-`"),
         (DKMS.partition("\ndpkg")[2].join(("dpkg", "")),
          "nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation script subprocess"),

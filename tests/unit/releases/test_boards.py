@@ -19,6 +19,7 @@ HOST = dict[str, Any]
 
 PINS = {"/etc/apt/preferences.d/10-gb10-nvidia": "x"}
 OLD_FIRMWARE = {"SOCFW": APRIL.firmware["SOCFW"], "EC": APRIL.firmware["EC"]}
+NEWER_FIRMWARE = {"SOCFW": "2.156.2", "EC": "3.6.1"}  # ahead of each release here
 NEXT_SOC = {"SOCFW": JULY.firmware["SOCFW"]}
 
 
@@ -27,6 +28,15 @@ NEXT_SOC = {"SOCFW": JULY.firmware["SOCFW"]}
     [
         ("nvidia", JULY, {}, "current", []),
         ("asus", JULY, {}, "current", []),
+        ("nvidia", JULY, {"firmware": NEWER_FIRMWARE}, "newer", []),
+        ("asus", JULY, {"firmware": NEWER_FIRMWARE}, "newer", []),
+        (
+            "nvidia",
+            JULY,
+            {"firmware": {"SOCFW": OLD_FIRMWARE["SOCFW"], "EC": NEWER_FIRMWARE["EC"]}},
+            "torn",
+            ["firmware"],
+        ),
         ("nvidia", APRIL, {}, "behind", []),
         ("asus", MARCH, {}, "behind", []),
         ("nvidia", JULY, {"firmware": OLD_FIRMWARE}, "torn", ["firmware"]),

@@ -51,6 +51,20 @@ def test_a_host_that_is_behind_gets_packages_a_reboot_and_a_way_back() -> None:
     assert any("6.17.0-1014-nvidia stays in GRUB's menu" in line for line in found.rollback)
 
 
+def test_what_goes_back_needs_a_reason() -> None:
+    here = machine("a")["packages"]["nvidia-driver-580-open"]
+    back = {"set_move": {"installs": MOVE | {"nvidia-driver-580-open": "580.95.05-0ubuntu0.24.04.2"}}}
+    found = told(machine("a"), **back)
+    assert found.state == HELD and f"downgrade: nvidia-driver-580-open {here} -> 580.95.05" in found.reason
+    assert told(machine("a"), accepted={"downgrade": "as the others"}, **back).state != HELD
+
+
+def test_a_trouble_with_a_cure_holds_no_host_that_has_it() -> None:
+    asked = {"release": "OTA26.09.2", "set": SEVEN, "set_move": {"installs": {}}}
+    assert "slow_on_7.6" in told(old("a"), "OTA26.09.2", **asked).reason
+    assert told(old("a", command_line=["quiet", "kho=off"]), "OTA26.09.2", **asked).held == []
+
+
 def test_without_a_source_for_the_old_driver_there_is_no_way_back_by_apt() -> None:
     found = told(old("a"), set_move={"installs": MOVE}, offers_back=False)
     assert any("none by apt" in line for line in found.rollback)
