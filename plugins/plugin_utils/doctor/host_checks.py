@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -122,6 +123,17 @@ def check_driver(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def check_kernel(subject: Subject) -> Iterator[Finding]:
+    running = subject.facts["kernel"]
+    for entry in subject.catalog["host_sets"]["suspected_kernels"]:
+        if re.match(rf"{re.escape(entry['value'])}(-|$)", running):
+            yield subject.say(
+                "suspected_kernel",
+                f"kernel {running} is suspected: {entry['meaning']} ({entry['source']}, {entry['date']})",
+                "nothing to do, unless you see the same; then move to another set (docs/driver.md)",
+            )
+
+
 def _moves(subject: Subject) -> bool:
     """Whether this very run brings driver and kernel to a named set: what that puts right is no reason to stop it."""
     return subject.setting("driver_allow_move") is True and subject.setting("driver_host_set") != "installed"
@@ -209,6 +221,7 @@ CHECKS = (
     check_identity,
     check_disks,
     check_driver,
+    check_kernel,
     check_coherence,
     check_gpu,
     check_apt,

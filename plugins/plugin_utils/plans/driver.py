@@ -26,6 +26,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 INSTALLED = "installed"  # of driver_host_set: keep what is there
 # The release at the end of a kernel package's name: linux-modules-nvidia-580-open-6.17.0-1014-nvidia
 _RELEASE = re.compile(r"linux-.*?-([0-9]+[.][0-9]+[.][0-9]+-[0-9]+-nvidia.*)$")
+_OTHER_FLAVOUR = re.compile("linux-image-[0-9].*-nvidia-[a-z0-9]+$")  # linux-image-7.0.0-1019-nvidia-64k
 _ABI = re.compile(r"[0-9]+[.][0-9]+[.][0-9]+-[0-9]+")
 
 
@@ -255,6 +256,21 @@ def _torn(move: _Move) -> Iterator[str]:
         )
 
 
+def _other_flavour(move: _Move) -> Iterator[str]:
+    """GRUB boots the newest kernel of any flavour, and a set names the flavour nvidia alone."""
+    if not move.named:
+        return
+    running = f"linux-image-{move.view.facts['kernel']}"
+    images = sorted(name for name in {*move.packages, running} if _OTHER_FLAVOUR.match(name))
+    if images:
+        yield (
+            f"{', '.join(images)} is a kernel of another flavour than nvidia, and driver_host_set"
+            f" {move.settings.driver_host_set} would leave it in GRUB's menu, without modules of the new driver. Boot a"
+            " kernel of the flavour nvidia and remove the other with apt, then run again; or set driver_host_set to"
+            " 'installed', which keeps what is there."
+        )
+
+
 def _must_not_go(move: _Move) -> Iterator[str]:
     """The running kernel is not taken away."""
     running = re.match(r"[0-9.]+-[0-9]+", move.view.facts["kernel"]) if move.named else None
@@ -304,4 +320,4 @@ def _decides_otherwise(row: Mapping[str, Any], move: _Move) -> bool:
     return bool(row["priority"] >= 0 and re.search(names, row["package"]) and not re.match(same, row["pin"]))
 
 
-_REFUSALS = (_unknown_set, _nothing_to_keep, _needs_consent, _torn, _must_not_go, _opposed)
+_REFUSALS = (_unknown_set, _nothing_to_keep, _needs_consent, _torn, _other_flavour, _must_not_go, _opposed)

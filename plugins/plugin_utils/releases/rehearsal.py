@@ -8,6 +8,7 @@ Pure. It goes by what the host read of itself, and by what apt simulated there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -273,6 +274,8 @@ class _Move:
     def _blocks(self) -> Iterator[str]:
         if self.host["reboot_required"]:
             yield "a reboot is missing: reboot first, so that kernel and driver are those of the packages"
+        if other := re.search("-nvidia-([a-z0-9]+)$", self.host["kernel"] or ""):
+            yield f"kernel {self.host['kernel']} is of the flavour nvidia-{other[1]}, and sets have the flavour nvidia"
         if self._set is None and self.simulated["set"]:
             yield f"the catalog has no host set {self.simulated['set']}"
         for part, words in (("set_move", "the host set"), ("rest", "the rest of the packages")):

@@ -339,6 +339,10 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             "security_floor", "warn", ["1.19.0", "1.19.1", "CVE-2026-24260"],
         ),
         (
+            subject(kernel="6.17.0-1031-nvidia"),
+            "suspected_kernel", "info", ["6.17.0-1031-nvidia", "one owner's bisect", "move to another set"],
+        ),
+        (
             subject(sysctls={"vm.max_map_count": 65530}),
             "kernel_parameter", "warn", ["vm.max_map_count is 65530", "1048576", "kernel_parameters_extra"],
         ),

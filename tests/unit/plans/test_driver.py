@@ -140,3 +140,16 @@ def test_a_plan_depends_on_these_facts_alone(settings: Any, read: set[str]) -> N
     view = View("spark-a", {**facts, "rails": []}, settings)
     driver.plan(view)
     assert view.touched == read
+
+
+@pytest.mark.parametrize(
+    ("packages", "kernel"),
+    [
+        ({**SPARK, "linux-image-7.0.0-1019-nvidia-64k": "7.0.0-1019.19"}, "6.17.0-1014-nvidia"),
+        (SPARK, "7.0.0-1019-nvidia-64k"),
+    ],
+)
+def test_a_kernel_of_another_flavour_is_named_before_a_move(packages: Mapping[str, str], kernel: str) -> None:
+    moved = planned(packages, {"kernel": kernel}, driver_host_set=FLOOR, driver_allow_move=True)
+    assert "linux-image-7.0.0-1019-nvidia-64k is a kernel of another flavour" in moved.refusals[0]
+    assert planned(packages, {"kernel": kernel}).refusals == (), "what is there may stay"
