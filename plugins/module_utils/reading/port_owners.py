@@ -30,13 +30,15 @@ _WORD = r"[^\s,\[\]{}\"'&!|>]+"
 _PATTERN = r"[|&]?(!?)([^\s,;]+)"  # of match.interface-name; `!` leaves names out
 _UUID = r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 _RENDERER = r"\brenderer[\"']?\s*:\s*[\"']?(\w+)"
+_KEPT_NAME = r"""(?s)\bnetworkmanager[\"']?\s*:.*?\bname[\"']?\s*:\s*[\"']?([^\"'\n]+)"""
 _SWITCHED_OFF = r"(?i)connection\.autoconnect[\"']?\s*:\s*[\"']?(?:false|no)\b"
 
 
 def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """`{interface, file, name, uuid, renderer}` of every file that claims one of the ports (`{name, mac, driver}`).
 
-    `name` is the profile's, None for netplan; `renderer` is None for a keyfile. What is switched off claims nothing.
+    `name` is the profile's, also of one that NetworkManager keeps in netplan, else None; `renderer` is None for a
+    keyfile. What is switched off claims nothing.
     """
     owners: list[dict[str, Any]] = []
     if not ports:
@@ -58,7 +60,9 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
             if claims(text, port) and not re.search(_SWITCHED_OFF, text):
                 renderer, named = re.search(_RENDERER, text), re.search(_UUID, text)
                 uuid = named[0] if named else None
-                owners.append(_owner(port, path, None, uuid, renderer[1] if renderer else everywhere))
+                kept = re.search(_KEPT_NAME, text)  # NetworkManager's own profile, which nmcli deletes with its file
+                name = kept[1] if kept else None
+                owners.append(_owner(port, path, name, uuid, renderer[1] if renderer else everywhere))
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))
 
 

@@ -119,11 +119,9 @@ def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) ->
     down = [rail["netdev"] for rail in rails if rail["carrier"] is None]
     if dark:
         way_out = f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on"
-        lit = [rail["port"] for rail in subject.facts["rails"] if rail["port"] and rail["carrier"]]
-        spare = next((name for name in lit if name not in subject.ports), None)
+        spare = next((name for name in _lit(subject.facts) if name not in subject.ports), None)
         if spare:
-            move = f"move the cable to {port}, or set fabric_ports: [{spare}]"
-            way_out = f"port {spare} has a link: {move}; else {way_out}"
+            way_out = f"port {spare} has a link: {_move(subject, port, spare)}; else {way_out}"
         yield subject.say("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
     if down:
         yield subject.say(
@@ -132,6 +130,20 @@ def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) ->
             f"ip link set {down[0]} up shows whether the cable {_cable(subject, port)} is in",
             "warn",
         )
+
+
+def _lit(facts: Mapping[str, Any]) -> list[str]:
+    """Return the ports that have a link."""
+    return [rail["port"] for rail in facts.get("rails", ()) if rail["port"] and rail["carrier"]]
+
+
+def _move(subject: Subject, port: str, spare: str) -> str:
+    """Return what to do about a cable in the other port: fabric_ports is of the cluster, and a cable of one host."""
+    move = f"move the cable to {port} on this host"
+    others = [subject.heard[host] for host in subject.members if host != subject.host and host in subject.heard]
+    if any(spare not in _lit(facts) for facts in others):
+        return move
+    return f"{move}, or, if it is in {spare} on each host of the cluster, set fabric_ports: [{spare}] for all of them"
 
 
 def _link_rate(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

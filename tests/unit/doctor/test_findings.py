@@ -116,7 +116,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (
             subject(rails=rails(**{name: {"carrier": False} for name in P0})),
             "no_carrier", "error",
-            [*P0, "port p1 has a link: move the cable to p0, or set fabric_ports: [p1]; else check the cable"],
+            [*P0, "port p1 has a link: move the cable to p0 on this host, or, if it is in p1 on each host", "; else "],
         ),
         (
             subject(rails=[{**rail, "carrier": False} for rail in facts()["rails"]]),
@@ -607,6 +607,15 @@ def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
 def test_without_a_fabric_rails_do_not_matter() -> None:
     alone = {"vllm_model": MODEL}
     assert evaluate(subject(alone, rails=[])) == []
+
+
+def test_a_cable_that_crosses_the_ports_is_moved_on_one_host_alone() -> None:
+    """spark-a's link is on p1, and spark-b's on p0, where it belongs: fabric_ports would make the other host fail."""
+    crossed = subject(rails=rails(enp1s0f0np0={"carrier": False}, enP2p1s0f0np0={"carrier": False}))
+    other = {"rails": rails(enp1s0f1np1={"carrier": False}, enP2p1s0f1np1={"carrier": False})}
+    there = replace(crossed, heard={"spark-b": {**facts(), **other}})
+    ways = [found.way_out for found in evaluate(there) if found.id == "no_carrier"]
+    assert ways and all("fabric_ports" not in way for way in ways), ways
 
 
 def test_a_ring_needs_both_ports_and_names_the_neighbour() -> None:

@@ -913,7 +913,7 @@ def test_rails_that_wait_for_consent_are_refused_by_name() -> None:
     [
         ("NetworkManager", False, "or set fabric_replace_foreign to true"),
         ("NetworkManager", True, None),
-        ("networkd", True, "On this host, take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then `sudo netplan apply`"),
+        ("networkd", True, "On this host, take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then reboot"),
     ],
 )
 def test_a_port_with_another_owner_is_refused_by_the_file(renderer: str, replace: bool, says: str | None) -> None:

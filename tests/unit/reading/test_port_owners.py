@@ -94,6 +94,26 @@ def test_without_a_renderer_it_is_networkds(tmp_path: Path) -> None:
     assert {item["renderer"] for item in owners(tmp_path, {"/etc/netplan/40-cx7.yaml": NVIDIAS})} == {"networkd"}
 
 
+def test_a_profile_that_netplan_keeps_has_the_name_that_nmcli_knows(tmp_path: Path) -> None:
+    """As Ubuntu's NetworkManager wrote it on a Spark, for a profile that it had made up (sparkring issue 168)."""
+    text = f"""network:
+  version: 2
+  ethernets:
+    NM-{UUID}:
+      renderer: NetworkManager
+      match:
+        name: "enp1s0f0np0"
+      dhcp4: true
+      networkmanager:
+        uuid: "{UUID}"
+        name: "Wired connection 5"
+        passthrough:
+          connection.autoconnect-priority: "-999"
+"""
+    (found,) = owners(tmp_path, {f"/etc/netplan/90-NM-{UUID}.yaml": text})
+    assert (found["name"], found["uuid"], found["renderer"]) == ("Wired connection 5", UUID, "NetworkManager")
+
+
 def test_a_profile_that_netplan_stores_for_networkmanager_has_its_uuid(tmp_path: Path) -> None:
     text = f"""network:
   ethernets:

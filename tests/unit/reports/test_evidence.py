@@ -527,7 +527,7 @@ def test_no_consent_switches_off_a_lasting_owner() -> None:
     owner = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
     hosts["spark-a"]["facts"]["port_owners"] = [{**owner, "renderer": "networkd"}]
     [reason] = build(hosts)["reasons"]
-    assert "take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then `sudo netplan apply`" in reason["way_out"]
+    assert "take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then reboot" in reason["way_out"]
     assert "fabric_replace_foreign" not in reason["way_out"]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import re
 import shlex
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -396,8 +397,15 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
     """To delete the file is not enough: what was made of it stays in force until its service is told."""
     if owner["name"]:
         by_hand = f"`sudo nmcli connection delete {shlex.quote(owner['name'])}`"
+        if re.fullmatch("Wired connection [0-9]+", owner["name"]):
+            by_hand += (
+                " (NetworkManager has made it up by itself for a port without a profile; nothing of yours is lost)"
+            )
     else:
-        by_hand = f"take {owner['interface']} out of {owner['file']}, then `sudo netplan apply` over the RJ45 side"
+        by_hand = (
+            f"take {owner['interface']} out of {owner['file']}, then reboot (`netplan apply` may take down the"
+            " connection that you come by)"
+        )
     switched_off = "set fabric_replace_foreign to true, which switches it off"
     return by_hand if owner["renderer"] == "networkd" else f"{by_hand}, or {switched_off}"
 
