@@ -41,7 +41,10 @@ def _figures() -> dict[str, object]:
     """Return what a page may name: the figures of health, and a few of other files."""
     ports = {entry["package"]: entry["value"] for entry in catalog.load("monitoring")["stack_ports"]}
     branch = catalog.load("host_sets")["driver_branch"]["value"]
-    return {**figures(), **ports, "driver_branch": branch}
+    guard = {
+        name: entry["value"] for name, entry in catalog.load("watchdog")["figures"].items() if name.startswith("guard_")
+    }
+    return {**figures(), **ports, **guard, "driver_branch": branch}
 
 
 if __name__ == "__main__":

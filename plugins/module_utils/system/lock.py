@@ -77,6 +77,19 @@ def held(system: System, run: str, *, exclusive: bool, patience: float = PATIENC
         os.close(descriptor)
 
 
+def writing_now(system: System) -> str:
+    """Return the run that changes this host at this moment; empty if there is none."""
+    try:
+        descriptor = os.open(system.path(LOCK), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        writer = _writing(descriptor)
+    finally:
+        os.close(descriptor)
+    return writer.run if writer else ""
+
+
 def _wait(system: System, descriptor: int, we: Writer, operation: int, patience: float) -> None:
     began = system.clock.now()
     while not _taken(descriptor, operation):

@@ -21,15 +21,18 @@ class WatchdogSettings(RoleSettings, role="watchdog"):
     watchdog_allow_restart: bool
     watchdog_services: tuple[str, ...]
     watchdog_after_s: int
+    watchdog_host_guard: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogPlan(RolePlan):
-    """`services`: names, none for all; `rules` as checks/hang.py has them."""
+    """`services`: names, none for all; `rules` as checks/hang.py has them. `guard`: disabled, report or reboot."""
 
     watches: bool
     services: tuple[str, ...]
     rules: Mapping[str, float]
+    guard: str
+    guard_rules: Mapping[str, float]
 
 
 def plan(view: View) -> WatchdogPlan:
@@ -56,6 +59,10 @@ def plan(view: View) -> WatchdogPlan:
             "breaker_s": figures["breaker_s"]["value"],
             "busy_percent": catalog.load("thresholds")["benchmark"]["busy_percent"]["value"],
             "held_clock_mhz": limits["held_clock_mhz"]["value"],
+        },
+        guard=settings.watchdog_host_guard,
+        guard_rules={
+            name: figures[f"guard_{name}"]["value"] for name in ("full_percent", "sustained_s", "every_s", "per_day")
         },
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import host_guard
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import installed, modules_of
@@ -27,15 +28,14 @@ def files(made: Rendered) -> dict[str, dict[str, Any]]:
     return {entry["file"]: entry for entry in made.resources if "file" in entry}
 
 
-def unit(made: Rendered) -> dict[str, Any]:
-    (found,) = (entry for entry in made.resources if "unit" in entry)
-    return found
+def units(made: Rendered) -> dict[str, dict[str, Any]]:
+    return {entry["unit"]: entry for entry in made.resources if "unit" in entry}
 
 
 @pytest.mark.parametrize("role", ["watchdog", "clock_lock"])
 def test_without_consent_nothing_stays(role: str) -> None:
     made = document(role)
-    assert unit(made)["state"] == "stopped" and unit(made)["enabled"] is False
+    assert {(entry["state"], entry["enabled"]) for entry in units(made).values()} == {("stopped", False)}
     assert {entry["state"] for entry in files(made).values()} == {"absent"}
 
 
@@ -51,7 +51,7 @@ def test_what_the_watchdog_goes_by() -> None:
         },
     }
     assert set(settings["rules"]) == set(Rules._fields)
-    assert unit(made) | {"restart_on": 0} == {
+    assert units(made)["gb10-watchdog.timer"] | {"restart_on": 0} == {
         "unit": "gb10-watchdog.timer", "enabled": True, "state": "started", "restart_on": 0,
     }  # fmt: skip
     sources = [installed("watchdog", module) for module in modules_of("programs/watchdog/main")]
@@ -67,6 +67,22 @@ def test_the_watchdog_finds_on_a_host_all_that_it_imports(tmp_path: Path) -> Non
     argv = [sys.executable, "-ISB", str(tmp_path / "usr/local/sbin/gb10-watchdog")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert "No such file or directory: '/etc/gb10-fleet/watchdog.json'" in done.stderr
+
+
+def test_the_guard_of_the_host_arms_only_with_consent_and_finds_what_it_imports(tmp_path: Path) -> None:
+    service = "/etc/systemd/system/gb10-host-guard.service"
+    armed, reports = (files(document("watchdog", watchdog_host_guard=mode)) for mode in ("reboot", "report"))
+    assert "FailureAction=reboot-immediate" in armed[service]["content"] and "may-arm" in armed[service]["content"]
+    assert "FailureAction" not in reports[service]["content"]
+    settings = json.loads(armed["/etc/gb10-fleet/host-guard.json"]["content"])
+    assert settings["mode"] == "reboot" and set(settings["rules"]) == set(host_guard.Rules._fields)
+    for path, entry in ((path, entry) for path, entry in armed.items() if "content" in entry):
+        target = tmp_path / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(entry["content"].replace("/usr/local/lib/", f"{tmp_path}/usr/local/lib/"))
+    argv = [sys.executable, "-ISB", str(tmp_path / "usr/local/sbin/gb10-host-guard"), "may-arm"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "No such file or directory: '/etc/gb10-fleet/host-guard.json'" in done.stderr
 
 
 def test_a_hang_takes_longer_than_a_pause() -> None:

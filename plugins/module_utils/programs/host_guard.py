@@ -1,0 +1,186 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gb10-host-guard: reboots a host that no longer does anything but wait for memory, once its reason is on the disk.
+
+systemd's own watchdog guards it: while all is well it is told so at each look, and where this process itself no longer
+gets to run, the same watchdog reboots the host. `may-arm` is asked before each start; it says no where the reboots of a
+day are spent, so no defect makes a host boot for ever. The role `watchdog` installs it: standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_pressure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.lock import BOOT_ID, writing_now
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
+
+CONFIG = "/etc/gb10-fleet/host-guard.json"
+STATE = "/var/lib/gb10-host-guard"
+REASON, STARTS = "reason.json", "starts.json"
+LAST = "last.json"  # the reason of the last reboot, for `gb10 why`
+PRESSURE = "/proc/pressure/memory"
+DAY_S = 86400.0
+REPORT, REBOOT = "report", "reboot"
+FINE, SINCE, WEDGED = "fine", "since", "wedged"  # what a look comes to
+_LOCK_ALL = 3  # MCL_CURRENT | MCL_FUTURE of mlockall(2)
+_MOST_STARTS = 50
+
+
+class Rules(NamedTuple):
+    """`full_percent`: of the last 10 s in which all tasks waited for memory, and so long `sustained_s`."""
+
+    full_percent: float
+    sustained_s: float
+    every_s: float
+    per_day: int
+
+
+class World(NamedTuple):
+    """All that a test replaces. `tell` speaks to systemd; `wait` returns whether the end was asked for."""
+
+    root: Path
+    tell: Callable[[str], None]
+    wait: Callable[[float], bool]
+    monotonic: Callable[[], float]
+    now: Callable[[], float]
+    say: Callable[[str], None]
+
+
+def main() -> int:
+    config = json.loads(Path(CONFIG).read_text(encoding="utf-8"))
+    rules = Rules(*(config["rules"][name] for name in Rules._fields))
+    if sys.argv[1:] == ["may-arm"]:
+        return 0 if config["mode"] == REPORT or may_arm(Path("/"), rules, time.time()) else 1
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: ended.set())
+    with contextlib.suppress(OSError, AttributeError):  # a page of its own that has to come from the disk may not come
+        ctypes.CDLL(None).mlockall(_LOCK_ALL)
+    watch(config["mode"], rules, World(Path("/"), _tell, ended.wait, time.monotonic, time.time, _say))
+    return 0
+
+
+def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
+    """Note a start, and say whether it may come to a reboot: each start that did not end in good order has cost one."""
+    starts = [each for each in _read(root, STARTS).get("starts", ()) if now_s - each["at_s"] < DAY_S]
+    spent = sum(not each["ended"] for each in starts)
+    if spent >= rules.per_day:
+        print(f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard")
+        return False
+    _write(root, STARTS, {"starts": [*starts, {"at_s": now_s, "ended": False}][-_MOST_STARTS:]})
+    return True
+
+
+def watch(mode: str, rules: Rules, world: World) -> None:
+    """Look until the end is asked for."""
+    _keep_the_last(world)
+    world.tell("READY=1")
+    since: float | None = None
+    told = FINE
+    while True:
+        full, found = None, FINE
+        with contextlib.suppress(OSError, Unknown, KeyError):  # what cannot be read is no pressure
+            full = parse_pressure((world.root / PRESSURE.lstrip("/")).read_text())["full"]["avg10"]
+        if full is not None and full >= rules.full_percent:
+            since = world.monotonic() if since is None else since
+            found = WEDGED if world.monotonic() - since >= rules.sustained_s else SINCE
+        else:
+            since = None
+        told = _act(mode, found, told, full, rules, world)
+        if world.wait(rules.every_s):
+            break
+    _end_in_good_order(world.root)
+
+
+def _act(mode: str, found: str, told: str, full: float | None, rules: Rules, world: World) -> str:
+    """Keep the reason while it lasts, before anything is done; and let systemd act only once it is on the disk."""
+    if found == FINE:
+        if told != FINE:
+            (world.root / STATE.lstrip("/") / REASON).unlink(missing_ok=True)
+            world.say("the host comes to work again")
+        world.tell("WATCHDOG=1")
+        return found
+    reason = (
+        f"for {rules.sustained_s:g} s all tasks waited for memory" if found == WEDGED else "all tasks wait for memory"
+    )
+    busy = writing_now(System(world.root))
+    acts = mode == REBOOT and found == WEDGED and not busy
+    kept = {"at_s": world.now(), "boot": _boot(world.root), "full_percent": full, "found": found, "reboots": acts}
+    with contextlib.suppress(OSError):
+        _write(world.root, REASON, kept)
+    if told != found:
+        left = f"; left alone while the run {busy} changes this host" if found == WEDGED and busy else ""
+        world.say(f"{reason} (full avg10 {full:g} %, from {rules.full_percent:g} % on){left}")
+    world.tell("WATCHDOG=trigger" if acts else "WATCHDOG=1")
+    return found
+
+
+def _keep_the_last(world: World) -> None:
+    """Of another boot the reason is history: it is kept under the name that `gb10 why` reads."""
+    kept = _read(world.root, REASON)
+    if kept and kept.get("boot") != _boot(world.root):
+        folder = world.root / STATE.lstrip("/")
+        (folder / REASON).replace(folder / LAST)
+
+
+def _end_in_good_order(root: Path) -> None:
+    starts = _read(root, STARTS).get("starts", [])
+    if starts:
+        starts[-1]["ended"] = True
+        _write(root, STARTS, {"starts": starts})
+
+
+def _boot(root: Path) -> str:
+    return (root / BOOT_ID.lstrip("/")).read_text(encoding="ascii").strip()
+
+
+def _read(root: Path, name: str) -> dict[str, Any]:
+    """What a file of this program has; nothing where it is not there or damaged."""
+    try:
+        found = json.loads((root / STATE.lstrip("/") / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(root: Path, name: str, content: dict[str, Any]) -> None:
+    """Write a file whole, and onto the disk: the next thing may be a reboot without a word."""
+    path = root / STATE.lstrip("/") / name
+    new = path.with_name(f".{name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _tell(text: str) -> None:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+            door.sendto(text.encode("ascii"), address.replace("@", "\0", 1) if address[0] == "@" else address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
