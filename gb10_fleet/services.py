@@ -39,19 +39,19 @@ def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
 
 
 def chosen(found: Sequence[Row], service: str, asked: Sequence[str], silent: Sequence[str]) -> list[Row]:
-    """The hosts of a service. Refused where one of them may be missing: half of a cluster serves nothing."""
-    if silent:
-        raise Refused(
-            f"{', '.join(silent)}: no answer, so nothing was changed; repair it, or leave it out with --limit"
-        )
+    """Return the hosts of a service. Refused where a cluster lacks one of its own: half of it serves nothing."""
     mine = [row for row in found if row.said["name"] == service]
+    members = {member for row in mine for member in row.said["members"]}
+    lost = [host for host in silent if host in members or not mine]
+    if lost:
+        raise Refused(f"{', '.join(lost)}: no answer, so nothing was changed; repair it, or leave it out with --limit")
     if not mine:
         known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none yet"
         raise Refused(
             f"no service is called {service} on {', '.join(asked)}; there are {known}. `gb10 site` brings what the "
             "inventory has new"
         )
-    missing = {member for row in mine for member in row.said["members"]} - {row.host for row in mine}
+    missing = members - {row.host for row in mine}
     if missing:
         raise Refused(
             f"{service} is served by {', '.join(sorted(missing))} as well, and this run leaves that out; widen --limit"

@@ -67,6 +67,17 @@ class Fleet:
         _said(order, report)
         return outcome
 
+    def end(self, outcome: Outcome) -> NoReturn:
+        """End a command that has left the silent hosts as they were."""
+        if outcome is Outcome.done and self.silent:
+            _end(f"{', '.join(self.silent)}: no answer, so it is as it was there", Outcome.unreachable)
+        raise typer.Exit(outcome)
+
+    def refuse_silence(self) -> None:
+        """A switch goes by the memory of all hosts that it asks."""
+        if self.silent:
+            raise Refused(f"{', '.join(self.silent)}: no answer, so nothing was changed; leave it out with --limit")
+
 
 def _limits() -> dict[str, float]:
     """Return when memory counts as not returned."""
@@ -183,7 +194,7 @@ def stop(
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Stop {service} on {where(mine)}" + (f" until {until}" if until else ""), yes)
-    raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
+    fleet.end(fleet.wish(service, mine, state="stopped", until=until))
 
 
 @app.command(cls=NoLists)
@@ -199,7 +210,7 @@ def start(
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Start {service} on {where(mine)}", yes)
-    raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
+    fleet.end(fleet.wish(service, mine, state="started", prove=prove))
 
 
 @app.command(cls=NoLists)
@@ -215,7 +226,11 @@ def swap(
     if service == other:
         _end(f"{service} cannot take its own place; name another service to start", Outcome.refused)
     fleet, _ = _read(ctx, inventory, limit)
-    stops, starts = where(_hosts_of(fleet, service)), where(_hosts_of(fleet, other))
+    try:
+        fleet.refuse_silence()
+        stops, starts = where(fleet.of(service)), where(fleet.of(other))
+    except Refused as error:
+        _end(str(error), Outcome.refused)
     _consent(f"Stop {service} on {stops}, and start {other} on {starts}", yes)
     _switch(fleet, [service], [other])
 
@@ -300,6 +315,7 @@ def layout(
         known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:
             _list(known, layouts.current(known, running))
+        fleet.refuse_silence()
         wanted = layouts.switch(known, name, running)
         hosts = {service: where(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
         if timer:

@@ -150,15 +150,15 @@ BAD = "c: services[0].port is 'no', and must be a number; look at what runs on t
 
 
 def test_a_bad_answer_is_the_silence_of_its_host(ask: Ask) -> None:
-    """The action of the module has refused it; other hosts are shown, and served where it is left out."""
+    """The action of the module has refused it; other hosts are shown, and their services stopped."""
     _, result = ask("ps", bad={"c": BAD})
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.stdout and BAD in result.stderr
     _, result = ask("ps", "--json", bad={"c": BAD})
     answer = json.loads(result.stdout)
     assert answer["silent"] == ["c"] and len(answer["services"]) == 3 and answer["messages"] == {"c": [BAD]}
     hosts, result = ask("stop", "chat", "--yes", bad={"c": BAD})
-    assert result.exit_code == Outcome.refused and not hosts.wishes
-    assert BAD in result.stderr and "leave it out with --limit" in result.stderr
+    assert result.exit_code == Outcome.unreachable and [on for *_, on in hosts.wishes] == ["a,b"]
+    assert BAD in result.stderr and "c: no answer, so it is as it was there" in result.stderr
 
 
 def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None:
@@ -175,7 +175,14 @@ def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None
     [
         (["stop", "chat"], {}, "nobody is there to ask; say --yes. Nothing was changed"),
         (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed. `gb10 site` brings"),
-        (["stop", "embed", "--yes"], {"silent": ["c"]}, "c: no answer, so nothing was changed"),
+        (
+            ["stop", "chat", "--yes"],
+            {"hosts": Hosts({"a": [said("chat", members=["a", "b"])]}, ["b"])},
+            "b: no answer, so",
+        ),
+        (["stop", "chta", "--yes"], {"silent": ["c"]}, "c: no answer, so nothing was changed"),
+        (["swap", "chat", "embed", "--yes"], {"silent": ["c"]}, "c: no answer, so nothing was changed"),
+        (["layout", "one", "--yes"], {"silent": ["c"], "layouts": {"one": ["chat"]}}, "c: no answer, so nothing"),
         (["swap", "chat", "big", "--yes"], {}, "no service is called big"),
         (["layout", "both", "--yes"], {"layouts": {"one": ["chat"]}}, "no layout is called both; there are one"),
         (["layout", "one", "--yes"], {"layouts": {"one": ["chta"]}}, "no service is called chta"),
@@ -186,6 +193,14 @@ def test_nothing_begins_that_cannot_end(ask: Ask, words: list[str], more: dict[s
     assert result.exit_code == Outcome.refused
     assert text in result.output
     assert hosts.orders == []
+
+
+@pytest.mark.parametrize("state", ["stop", "start"])
+@pytest.mark.parametrize("host", [{"silent": ["c"]}, {"bad": {"c": "its answer cannot be used"}}])
+def test_one_silent_host_keeps_nobody_else_from_a_stop(ask: Ask, state: str, host: dict[str, Any]) -> None:
+    hosts, result = ask(state, "embed", "--yes", **host)
+    assert [(name, on) for name, _, on in hosts.wishes] == [("embed", "a")]
+    assert result.exit_code == Outcome.unreachable and "c: no answer, so it is as it was there" in result.output
 
 
 def test_the_question_says_how_many_clusters_it_is_about(ask: Ask) -> None:
