@@ -19,6 +19,8 @@ from scripts.gates import ROOT
 # Where attackers are. Some of these files hold other tests, too.
 TESTS = (
     "tests/security",
+    "tests/unit/documents/test_gateway.py",
+    "tests/unit/documents/test_router.py",
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
-from tests.support import router_fleet
+from tests.support import router_fleet, smuggling
+from tests.support.attacker import tally
 from tests.support.router_fleet import FLEET_KEY, KEY, Fleet
 
 pytestmark = pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY)
@@ -108,6 +109,56 @@ def test_a_large_request_hears_why_also_where_the_machine_is_busy(fleet: Fleet) 
     body = b'{"messages": "%s"}' % (b"x" * (LARGEST - 100))
     with ThreadPoolExecutor(8) as clients:
         assert {said for _ in range(2) for said, _ in clients.map(lambda _: chat(fleet, body), range(8))} == {413}
+
+
+def _asked(fleet: Fleet) -> int:
+    """Return how many requests the replicas have heard, by their own word."""
+    counts = []
+    for spark in fleet.sparks:
+        for port in spark.ports:
+            direct = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            direct.request("POST", "/v1/embeddings", b"", {"Connection": "close"})
+            counts.append(json.loads(direct.getresponse().read())["asked"])
+    return sum(counts)
+
+
+def _head(line: str, *headers: str) -> bytes:
+    return "\r\n".join((f"{line} HTTP/1.1", "Host: fleet", "Content-Type: application/json", *headers, "", "")).encode(
+        "latin-1"
+    )
+
+
+def _raw(fleet: Fleet, said: bytes) -> bytes:
+    connection = connect(fleet)
+    connection.connect()
+    with connection.sock as client:
+        client.sendall(said)
+        try:
+            return b"".join(iter(lambda: client.recv(65536), b""))
+        except ConnectionResetError:
+            return b""
+
+
+INNER = _head("POST /v1/chat/completions", "Content-Length: 18") + b'{"model": "inner"}'
+ATTACKS = smuggling.attacks(INNER)
+
+
+@pytest.mark.parametrize(("headers", "body"), ATTACKS.values(), ids=ATTACKS)
+def test_nothing_is_smuggled_through_gateway_and_router(fleet: Fleet, headers: tuple[str, ...], body: bytes) -> None:
+    """A stream is under way on the same replicas, whose connections the servers in between keep."""
+    key = f"Authorization: Bearer {KEY}"
+    before = _asked(fleet)
+    connection, stream_ = stream(fleet, {"model": BIG, "stream": True})
+    last = _head("POST /v1/chat/completions", key, "Connection: close", "Content-Length: 2") + b"{}"
+    said = _raw(fleet, _head("POST /v1/chat/completions", *headers, key) + body + last)
+    heard = _asked(fleet) - before
+    streamed = stream_.read()
+    connection.close()
+    tally("request smuggling through the router", 1, heard > 1)
+    assert heard == 1, "the stream; neither the request outside nor the one inside names a model that there is"
+    assert b" 200 OK" not in said, said
+    assert streamed.count(b"data: ") == 8 and b"[DONE]" in streamed
+    assert chat(fleet, {"model": SMALL})[1]["replica"] == "spark-c"
 
 
 def test_the_name_in_a_form(fleet: Fleet) -> None:
