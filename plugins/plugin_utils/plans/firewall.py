@@ -99,7 +99,11 @@ def plan(view: View) -> FirewallPlan:
         exporter=exporter,
         watchers=monitoring.monitoring_clients if exporter else (),
         gateway=_gateway(view),
-        units=(*(each.names.unit for each in served), "gb10-gateway.service"),
+        units=(
+            *(each.names.unit for each in served),
+            "gb10-gateway.service",
+            *(("gb10-recorder-keep.service",) if kept else ()),
+        ),
     )
     try:
         joined = view.plan(fabric.plan)

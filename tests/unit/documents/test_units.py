@@ -19,7 +19,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from scripts.gates import ROOT
 from tests.support.proofs import facts
 
-ROLES = ("coherence", "firewall", "gateway", "monitoring", "page_cache", "vllm")
+ROLES = (
+    *("clock_lock", "coherence", "firewall", "flight_recorder", "gateway", "kernel_parameters"),
+    *("monitoring", "page_cache", "vllm", "watchdog"),
+)
 GIVEN: dict[str, Any] = {
     "vllm_model": "openai/gpt-oss-120b",
     "vllm_allow_tag": True,
@@ -29,8 +32,15 @@ GIVEN: dict[str, Any] = {
     "gateway_keys": {"laptop": "a" * 40},
     "gateway_fleet": ["spark-a"],
     "gateway_fleet_key": "f" * 40,
+    "clock_lock_allow": True,
+    "flight_recorder_enabled": True,
+    "flight_recorder_key": "r" * 40,
+    "kernel_parameters_allow_kho_off": True,
+    "watchdog_allow_restart": True,
+    "watchdog_host_guard": "reboot",
 }
 FOLDER = "/etc/systemd/system/"
+LISTEN = {"gb10-vllm.service", "gb10-gateway.service", "gb10-recorder-keep.service"}
 
 
 @cache
@@ -38,8 +48,12 @@ def units() -> dict[str, str]:
     """Services and drop-ins of all roles by their paths below systemd's folder."""
     known = {**facts(), "packages": {}, "installed_by_us": []}
     made: dict[str, str] = {}
+    alone = View("spark-a", known, GIVEN, ["spark-a"], inventory={"spark-a": GIVEN})
+    pair = {**GIVEN, "fabric_topology": "pair"}
+    peers = {"spark-b": facts("spark-b")}
+    of_a_pair = View("spark-a", facts("spark-a"), pair, ["spark-a", "spark-b"], peers, {"spark-b": pair})
     for role in ROLES:
-        document = render(role, View("spark-a", known, GIVEN, ["spark-a"], inventory={"spark-a": GIVEN}))
+        document = render(role, of_a_pair if role == "flight_recorder" else alone)
         assert not document.refusals
         made |= {
             entry["file"].removeprefix(FOLDER): entry["content"]
@@ -79,6 +93,11 @@ def test_a_unit_may_do_no_more_than_its_bound(name: str, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
+@pytest.mark.parametrize("name", ["gateway", "router", "recorder-keep", "recorder-send", "metrics-now", "vllm"])
+def test_what_holds_a_secret_leaves_no_dump(name: str) -> None:
+    assert parsed(f"gb10-{name}.service")["Service"]["LimitCORE"] == "0"
+
+
 def parsed(name: str) -> configparser.RawConfigParser:
     unit = configparser.RawConfigParser(strict=False, delimiters="=", interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
@@ -100,23 +119,26 @@ def test_no_text_that_a_unit_passes_on_has_a_level_of_its_own() -> None:
 
 
 def test_nothing_of_ours_listens_before_the_rules_stand() -> None:
-    """At boot the rules come first; where they cannot be loaded, neither model nor gateway starts."""
+    """At boot the rules come first; where they cannot be loaded, neither model nor gateway nor recorder starts."""
     before = parsed("gb10-firewall.service")["Unit"]["Before"].split()
-    assert {"gb10-vllm.service", "gb10-gateway.service"} <= {*before}
-    for service in ("gb10-vllm.service", "gb10-gateway.service"):
+    assert {*before} >= LISTEN
+    for service in LISTEN:
         drop_in = parsed(f"{service}.d/50-gb10-firewall.conf")
         assert drop_in["Service"]["ExecStartPre"] == "/usr/bin/systemctl reload gb10-firewall.service"
 
 
 def test_what_listens_is_what_waits_for_the_rules() -> None:
-    """A service that may open a port on the network is one of those two; all others cannot, or only ask.
+    """A service that may open a port on the network is one of those three; all others cannot, or only ask.
 
     The router only asks, too: its one entrance is a socket (tests/unit/documents/test_router.py).
     """
     talks = {
         name for name in services() if "AF_INET" in parsed(name)["Service"].get("RestrictAddressFamilies", "AF_INET")
     }
-    asks = {"gb10-router.service", "gb10-page-cache-guard@.service", "gb10-metrics-now.service"}
-    assert talks == {"gb10-vllm.service", "gb10-gateway.service", *asks}
+    asks = {
+        *("gb10-router.service", "gb10-page-cache-guard@.service", "gb10-metrics-now.service"),
+        *("gb10-recorder-send.service", "gb10-watchdog.service"),
+    }
+    assert talks == {*LISTEN, *asks}
     guard = units()["gb10-page-cache-guard@.service"]
     assert "gb10-page-cache-guard" in guard and "listen(" not in json.dumps(guard)

@@ -75,7 +75,8 @@ def docker_options(settings: VllmSettings, hosts: int, container: str = Names(SH
             else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")
         ),
         *(("--cap-add", "NET_BIND_SERVICE") if settings.vllm_port < _UNPRIVILEGED else ()),
-        *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
+        # A dump would hold prompts and keys, and as much as the model's memory.
+        *("--ulimit", "memlock=-1", "--ulimit", "core=0", "--oom-score-adj", str(score)),
         *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),
         *(word for name, value in settings.vllm_ulimits.items() for word in ("--ulimit", f"{name}={value}")),
         *(word for option in settings.vllm_security_options for word in ("--security-opt", option)),
