@@ -13,6 +13,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 SSH_PORT = 22
 MOST_PLACES = 4096  # a /20; more is a mistyped prefix
+# Anybody on the network may announce anything, also names that never resolve.
+MOST_HEARD = 256
+MOST_ADDRESSES = 8  # of one name: a Spark has its sockets, Wi-Fi and its rails
+RESOLVING_S = 15.0
 # Where a Spark announces it; NVIDIA's own script discover-sparks (playbook connect-two-sparks) browses the same.
 SERVICE = "_ssh._tcp.local."
 # A name goes into a command line and into the inventory, where it would be a template or an option.
@@ -103,14 +107,17 @@ def _address(text: str, word: str) -> str:
 
 
 def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Place]:
-    """Everything that announces SSH by multicast DNS within so many seconds; IPv4, for fabric and API are."""
+    """Return what announces SSH by multicast DNS within so many seconds; IPv4, for fabric and API are.
+
+    An announcement is a place to ask and nothing else: who answers there is told by its host key.
+    """
     # Only who asks for it pays: the import takes longer than all of a scan of one host.
     from zeroconf import InterfaceChoice, IPVersion, ServiceBrowser, ServiceStateChange, Zeroconf
 
     seen: set[str] = set()
 
     def heard(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is not ServiceStateChange.Removed:
+        if state_change is not ServiceStateChange.Removed and len(seen) < MOST_HEARD:
             seen.add(name)
 
     zeroconf = Zeroconf(interfaces=list(interfaces) if interfaces else InterfaceChoice.All, ip_version=IPVersion.V4Only)
@@ -119,9 +126,11 @@ def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Plac
         browser = ServiceBrowser(zeroconf, SERVICE, handlers=[heard])
         time.sleep(seconds)
         browser.cancel()
+        until = time.monotonic() + RESOLVING_S
         for name in sorted(seen):
-            info = zeroconf.get_service_info(SERVICE, name, timeout=1000)
-            for address in info.parsed_addresses(IPVersion.V4Only) if info else ():
+            left_ms = int(min(1.0, until - time.monotonic()) * 1000)
+            info = zeroconf.get_service_info(SERVICE, name, timeout=left_ms) if left_ms > 0 else None
+            for address in info.parsed_addresses(IPVersion.V4Only)[:MOST_ADDRESSES] if info else ():
                 place = Place(address, (info.port if info else None) or SSH_PORT, named=False)
                 found.setdefault(place, place)
     finally:

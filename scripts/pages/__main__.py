@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring.rules import figures
 
 from scripts.gates import ROOT
-from scripts.pages import findings, markdown, models, monitoring, rules, signs, variables
+from scripts.pages import findings, markdown, models, monitoring, rules, signs, units, variables
 
 
 def written() -> dict[Path, str]:
@@ -17,6 +17,7 @@ def written() -> dict[Path, str]:
     parts: dict[Path, Mapping[str, Iterable[str]]] = {
         signs.PAGE: signs.parts(),
         models.PAGE: models.parts(),
+        units.PAGE: units.parts(),
         monitoring.PAGE: monitoring.parts(),
         **monitoring.runbooks(),
         **variables.parts(),

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Outcome
 from tests.support.answers import EMPTY
+from tests.support.attacker import tally
 from tests.support.discovered import fake, key
 from tests.support.proofs import facts
 
@@ -414,6 +416,46 @@ def test_multicast_dns_finds_who_announces_ssh() -> None:
         assert Place("127.0.0.1", 2222) in places.browse(2, ["127.0.0.1"])
     finally:
         host.close()
+
+
+def test_a_stranger_who_announces_without_end_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that never resolve, names with control characters, and one name with a thousand addresses."""
+    asked: list[str] = []
+
+    class Stranger:
+        """In place of the network; a name of his takes as long as he is given."""
+
+        def __init__(self, **_: Any) -> None:
+            self.at_s = 0.0
+
+        def get_service_info(self, _service: str, name: str, timeout: int) -> Any:
+            asked.append(name)
+            self.at_s += timeout / 1000
+            if not name.startswith("0"):
+                return None
+            many = [f"192.0.2.{number % 250}" for number in range(1000)]
+            return SimpleNamespace(parsed_addresses=lambda _version: many, port=22)
+
+        def close(self) -> None:
+            pass
+
+    class Browser:
+        def __init__(self, network: Any, service: str, handlers: Sequence[Any]) -> None:
+            for number in range(100_000):
+                handlers[0](network, service, f"{number:06}\x1b[2J.{service}", zeroconf.ServiceStateChange.Added)
+
+        def cancel(self) -> None:
+            pass
+
+    stranger = Stranger()
+    monkeypatch.setattr(zeroconf, "Zeroconf", lambda **_: stranger)
+    monkeypatch.setattr(zeroconf, "ServiceBrowser", Browser)
+    monkeypatch.setattr(places.time, "sleep", lambda _: None)
+    monkeypatch.setattr(places.time, "monotonic", lambda: stranger.at_s)
+    found = places.browse(1)
+    tally("a stranger's announcements", 100_000, len(asked) > places.MOST_HEARD)
+    assert len(found) <= places.MOST_ADDRESSES and stranger.at_s <= places.RESOLVING_S
+    assert len(asked) <= places.MOST_HEARD
 
 
 @pytest.mark.parametrize(

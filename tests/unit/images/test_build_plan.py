@@ -6,6 +6,7 @@ import gzip
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_pla
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
 
+from scripts.gates import ROOT
 from tests.support.archive import packed
 
 GIB = 1 << 30
@@ -335,3 +337,36 @@ def test_no_line_break_reaches_the_dockerfile() -> None:
             dockerfile.of_overlay(site, [replace(WHEEL, path=wheel)], [PATCH], user)
     with pytest.raises(ValueError, match="line break"):
         dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), {"cmake==1": ["0"]}, "s", {}, "c")
+
+
+# What hadolint says of a Dockerfile that a person would write, and why it does not hold here.
+ACCEPTED = (
+    "DL3002",  # the stage that compiles is thrown away; the image keeps its base's user
+    "DL3003",  # one RUN is one layer, and a WORKDIR would stay in the image
+    "DL3066",  # the base's own user, by the name that it has there
+    "SC2046",  # a path of ours without a blank; quoted, every image would be built anew
+)
+WRITTEN = {
+    "kernels": planned().dockerfile,
+    "overlay": dockerfile.of_overlay(SITE, [WHEEL], [PATCH], "vllm"),
+    "the lab's": (ROOT / "tests/fleet/images/Dockerfile").read_text(encoding="utf-8"),
+}
+
+
+def hadolint(text: str) -> str:
+    argv = [
+        str(Path(sys.executable).parent / "hadolint"),
+        "--no-color",
+        "-",
+        *(f"--ignore={rule}" for rule in ACCEPTED),
+    ]
+    return subprocess.run(argv, input=text, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_dockerfile_pleases_a_linter_that_others_keep(name: str) -> None:
+    assert hadolint(WRITTEN[name]) == ""
+
+
+def test_the_linter_is_at_work() -> None:
+    assert "DL3007" in hadolint("FROM debian:latest\n")
