@@ -26,6 +26,7 @@ ROLES = (
 GIVEN: dict[str, Any] = {
     "vllm_model": "openai/gpt-oss-120b",
     "vllm_allow_tag": True,
+    "vllm_on_demand": True,
     "gateway_address": "192.0.2.11",
     "monitoring_enabled": True,
     "gateway_plain_http": True,
