@@ -22,7 +22,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
+from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, talk_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli):
+for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, talk_cli, top_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)

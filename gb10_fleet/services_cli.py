@@ -97,6 +97,11 @@ def _read(
     return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=_ASKS), tell)
 
 
+def read_services(ctx: typer.Context, inventory: list[str], limit: str | None) -> list[Row]:
+    """Return what the hosts say of their services; of silent ones it is told what to do."""
+    return _read(ctx, inventory, limit)[0].found
+
+
 def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     outcome, report = run(order, quiet=True)
     if outcome is Outcome.refused:
