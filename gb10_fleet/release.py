@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal impo
 from gb10_fleet import known_bad, release_plan
 from gb10_fleet.rollout.journal import place
 
-MODULE = "gb10.fleet.release_facts"
+MODULE = "gb10.fleet.spark_facts"
 _COLUMNS = ("host", "release", "state", "next", "set")
 _INDENT = "    "
 
@@ -69,7 +69,7 @@ def answered(
 
 
 def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`answers`: what gb10.fleet.release_facts returned, by host."""
+    """`answers`: the section release of gb10.fleet.spark_facts, by host."""
     wrong = {host: answer_.problem(answer["release"]) for host, answer in answers.items()}
     hosts = {host: answer["release"] for host, answer in answers.items() if wrong[host] is None}
     known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]

@@ -78,7 +78,7 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 
 
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
-    """`answers`: what gb10.fleet.release_facts returned, by host."""
+    """`answers`: the section release of gb10.fleet.spark_facts, by host."""
     wrong = {
         host: answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
         for host, answer in answers.items()

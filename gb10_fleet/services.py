@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Every service on every host, from the results of gb10.fleet.services."""
+    """Every service on every host, from the section services of gb10.fleet.spark_facts."""
     found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 

@@ -21,6 +21,7 @@ _UNITS = "/etc/systemd/system"
 _UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
+_RUNS = ("active", "activating", "reloading")
 GIB = 2**30
 
 
@@ -162,3 +163,18 @@ def returned(
         if found["verdict"] != "memory_not_returned" or system.clock.now() >= end:
             return found
         system.clock.sleep(_POLL_S)
+
+
+def returned_of(
+    system: System,
+    found: Sequence[Mapping[str, Any]],
+    name: str,
+    available: int | None,
+    limit_gib: float,
+    within_s: float,
+) -> dict[str, str]:
+    """The verdict on the service of that name among those that were found. `available`: bytes before its stop."""
+    of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
+    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]
+    before = None if available is None else Memory(0, available, 0)
+    return returned(system, before, sum(of_it), sum(others), limit_gib, within_s if of_it else 0)

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Filled
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -214,7 +216,7 @@ class Reading(TypedDict):
     kho_off: bool | None
     firmware: str | None
     clock: Clock
-    samples: list[Sample]
+    samples: Annotated[list[Sample], Filled()]
     processes: list[Process] | None
     zones: list[Zone] | None
     hwmon: list[Sensor] | None

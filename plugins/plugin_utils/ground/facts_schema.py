@@ -9,14 +9,11 @@ nothing reads them. What each fact means: docs/architecture/facts.md.
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
-    NamedTuple,
     NotRequired,
     TypedDict,
     Union,
@@ -27,6 +24,7 @@ from typing import (
 )
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Clock, MemoryBlocks
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Address, Cidr
 
 SHOWN = 60  # characters of a wrong value
 _MOST = 2**63  # of a number; the kernel has no larger ones
@@ -34,38 +32,6 @@ _MOST = 2**63  # of a number; the kernel has no larger ones
 
 class WrongFact(ValueError):
     """A value of a host that is missing or of another type than it must be; the text names it."""
-
-
-class Parsed(NamedTuple):
-    """A text that this function takes."""
-
-    parse: Callable[[str], object]
-    wanted: str
-
-    def holds(self, value: Any) -> bool:
-        try:
-            self.parse(value)
-        except ValueError:
-            return False
-        return True
-
-
-class Between(NamedTuple):
-    """A number within these limits."""
-
-    least: float
-    most: float
-
-    @property
-    def wanted(self) -> str:
-        return f"a number from {self.least:g} to {self.most:g}"
-
-    def holds(self, value: Any) -> bool:
-        return bool(self.least <= value <= self.most)
-
-
-Cidr = Annotated[str, Parsed(ipaddress.ip_interface, "an address")]
-Address = Annotated[str, Parsed(ipaddress.ip_address, "an address")]
 
 
 class Os(TypedDict):

@@ -83,8 +83,8 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
 def _joined(looks: Sequence[Look]) -> types.Reading:
     """All looks as one reading. An engine that hangs is seen in the counters of its service.
 
-    As in health_facts, counters have no name where nothing but the service of vllm_model counts: its unit is the one
-    that a way out names then.
+    As in the section health, counters have no name where nothing but the service of vllm_model counts: its unit is the
+    one that a way out names then.
     """
     counted = [
         {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]} for look in looks

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Between, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 
 # A host goes back within some 20 s for each rail and 70 s more (engine/kinds.py); a Spark has four rails.
 LONGEST_GUARD_S = 600

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an answer of gb10.fleet.release_facts looks like: a sick or hostile host may send anything."""
+"""The section release of gb10.fleet.spark_facts: a sick or hostile host may send anything."""
 
 from __future__ import annotations
 
@@ -109,10 +109,11 @@ def problem(answer: object) -> str | None:
     Also what no reader sends: a date that is none, which would win for the whole fleet, and more than a controller
     should compare for one host.
     """
-    return facts_schema.differs(answer, Release, "release") or (_excess(answer) if isinstance(answer, dict) else None)
+    return facts_schema.differs(answer, Release, "release") or (excess(answer) if isinstance(answer, dict) else None)
 
 
-def _excess(release: Mapping[str, Any]) -> str | None:
+def excess(release: Mapping[str, Any]) -> str | None:
+    """More than a controller should compare for one host, in words."""
     recipes = release["recipes"]
     if len(recipes) > MAX_RECIPES:
         return f"release.recipes has {len(recipes)} entries, and may have {MAX_RECIPES}"

@@ -56,7 +56,7 @@ def _nobodys(to: str) -> str:
 
 
 def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
-    """`guids` to stage, and `left`, why other firmware of the release stays. `release`: of gb10.fleet.release_facts.
+    """`guids` to stage, and `left`, why other firmware of the release stays. `release`: of gb10.fleet.spark_facts.
 
     On a board of NVIDIA's a device is staged only where fwupd offers exactly the release's version. A partner's board
     has other GUIDs and other numbers, so what its maker offers is taken; where the maker offers nothing, nothing is.

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host says of its services, in the answer of gb10.fleet.services."""
+"""What a host says of its services, in the section services of gb10.fleet.spark_facts."""
 
 from __future__ import annotations
 
