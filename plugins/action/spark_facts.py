@@ -34,4 +34,4 @@ class ActionModule(ModuleFront):
         return asked if isinstance(asked, list) else str(asked).split(",")
 
     def _wrong(self, result: Said) -> str | None:
-        return sections.problem(result, self._sections())
+        return sections.problem(result, self._sections(), self._task.args)

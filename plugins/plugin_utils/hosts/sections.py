@@ -31,6 +31,7 @@ NEEDED = {
     "services": ("services", "memory"),
     "recorded": ("recorded",),
 }
+WITH = {"plan": "rehearsal", "stopped": "returned"}  # an option, and the key that the answer has then
 
 
 class Spark(TypedDict):
@@ -79,9 +80,11 @@ class Answer(TypedDict):
 KEYS = tuple(Answer.__annotations__)
 
 
-def problem(said: Mapping[str, Any], asked: Sequence[str]) -> str | None:
+def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str, Any]) -> str | None:
     """The first value that is missing or not what it must be, in words; what was not asked for is judged as well."""
-    for key in (key for section in asked for key in NEEDED.get(section, ()) if key not in said):
+    needed = [key for section in asked for key in NEEDED.get(section, ())]
+    needed += [key for option, key in WITH.items() if options.get(option)]
+    for key in (key for key in needed if key not in said):
         return f"answer.{key} is missing"
     wrong = facts_schema.differs(said, Answer, "answer")
     return wrong or (answer.excess(said["release"]) if "release" in said else None)

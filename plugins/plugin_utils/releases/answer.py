@@ -99,10 +99,6 @@ class Rehearsal(TypedDict):
     lists_age_s: int | None
 
 
-def rehearsal_problem(answer: object) -> str | None:
-    return facts_schema.differs(answer, Rehearsal, "rehearsal")
-
-
 def problem(answer: object) -> str | None:
     """The first value that is missing or of another type than it must be, in words; None where all are sound.
 

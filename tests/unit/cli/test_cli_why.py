@@ -100,7 +100,7 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bad_answer_is_the_error_of_its_host_and_others_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = "spark-1: answer.health.samples is [], and must be a list with an entry; look at what runs on that host, its answer is not ours"
+    bad = "spark-1: answer.health is missing; look at what runs on that host, its answer is not ours"
     answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
     result = CLI.invoke(cli.app, ["why", "all", "-i", "a,"])
     assert result.exit_code == playbook.Outcome.failed
