@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Load
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Reading
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.limits import rules
 
 NOW = 1_795_420_800.0  # 2026-11-23, some time of the day
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 def problem(record: object) -> str | None:
     """Say what of a reading the controller would refuse."""
-    return facts_schema.differs(record, Reading, "health")
+    return schema.problem(record, Reading, "health")
 
 
 def gpu(clock: float | None = 208, power: float | None = 4.5, busy: float | None = 0, **more: Any) -> Record:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -23,6 +23,35 @@ _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
 _RUNS = ("active", "activating", "reloading")
 GIB = 2**30
+
+
+class Service(TypedDict):
+    """One service; what is not named here, nobody reads of an answer."""
+
+    name: str
+    unit: str
+    state: str
+    enabled: bool
+    since: int | None
+    phase: str | None
+    load_s: float | None
+    members: list[str]
+    memory_gib: float | None
+    model: str | None
+    port: int | None
+    wish: ShownWish | None
+
+
+class MemoryUse(TypedDict):
+    total: int
+    available: int
+    hidden: int
+
+
+class Returned(TypedDict):
+    verdict: str
+    text: str
+    way_out: str
 
 
 class Memory(NamedTuple):
@@ -46,7 +75,7 @@ def read(system: System) -> list[dict[str, Any]]:
     return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
 
 
-def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
+def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> dict[str, Any]:
     said = document(system.text(units.status_of(name)))
     try:
         settings = _settings(document(system.text(units.settings_of(name))))
@@ -130,7 +159,9 @@ def memory(system: System) -> Memory | None:
     return Memory(total, found["available_bytes"], max(0, total - sum(accounts)))
 
 
-def judge(before: Memory | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Any:
+def judge(
+    before: Memory | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float
+) -> Returned:
     """Whether the memory of a service that was stopped is back: {verdict, text, way_out}. Pure.
 
     `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
@@ -149,17 +180,17 @@ def judge(before: Memory | None, after: Memory | None, took_gib: float, others_g
     )
 
 
-def _verdict(verdict: str, text: str, way_out: str) -> dict[str, str]:
+def _verdict(verdict: str, text: str, way_out: str) -> Returned:
     return {"verdict": verdict, "text": text, "way_out": way_out}
 
 
 def returned(
     system: System, before: Memory | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
-) -> dict[str, str]:
+) -> Returned:
     """The verdict as soon as the memory is back, or after that time."""
     end = system.clock.now() + within_s
     while True:
-        found: dict[str, str] = judge(before, memory(system), took_gib, others_gib, limit_gib)
+        found = judge(before, memory(system), took_gib, others_gib, limit_gib)
         if found["verdict"] != "memory_not_returned" or system.clock.now() >= end:
             return found
         system.clock.sleep(_POLL_S)
@@ -172,7 +203,7 @@ def returned_of(
     available: int | None,
     limit_gib: float,
     within_s: float,
-) -> dict[str, str]:
+) -> Returned:
     """The verdict on the service of that name among those that were found. `available`: bytes before its stop."""
     of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
     others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]

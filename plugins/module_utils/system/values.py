@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -47,5 +46,17 @@ class Filled(NamedTuple):
         return bool(value)
 
 
-Cidr = Annotated[str, Parsed(ipaddress.ip_interface, "an address")]
-Address = Annotated[str, Parsed(ipaddress.ip_address, "an address")]
+def _interface(text: str) -> object:
+    import ipaddress  # a host that only says its addresses does not need it
+
+    return ipaddress.ip_interface(text)
+
+
+def _address(text: str) -> object:
+    import ipaddress
+
+    return ipaddress.ip_address(text)
+
+
+Cidr = Annotated[str, Parsed(_interface, "an address")]
+Address = Annotated[str, Parsed(_address, "an address")]

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Line, Reading
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Driver, Facts
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import Verdict
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Line
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MemoryUse, Returned, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.answer import Rehearsal, Release
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 # Modules of their own before; meta/runtime.yml leads their names here for one release.
 FORMER = {
@@ -38,25 +42,6 @@ class Spark(TypedDict):
     gb10_spark: Facts
 
 
-class Memory(TypedDict):
-    total: int
-    available: int
-    hidden: int
-
-
-class Returned(TypedDict):
-    verdict: str
-    text: str
-    way_out: str
-
-
-class Verdict(TypedDict):
-    id: str
-    severity: str
-    fact: str
-    way_out: str
-
-
 class Answer(TypedDict):
     """All sections. `before` is what an earlier version of ours may have written: its reader judges it."""
 
@@ -71,8 +56,8 @@ class Answer(TypedDict):
     kernel: NotRequired[str]
     driver: NotRequired[Driver]
     stdout_lines: NotRequired[list[str]]
-    services: NotRequired[list[Said]]
-    memory: NotRequired[Memory | None]
+    services: NotRequired[list[Service]]
+    memory: NotRequired[MemoryUse | None]
     returned: NotRequired[Returned]
     recorded: NotRequired[list[Line]]
 
@@ -86,5 +71,5 @@ def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str,
     needed += [key for option, key in WITH.items() if options.get(option)]
     for key in (key for key in needed if key not in said):
         return f"answer.{key} is missing"
-    wrong = facts_schema.differs(said, Answer, "answer")
+    wrong = schema.problem(said, Answer, "answer")
     return wrong or (answer.excess(said["release"]) if "release" in said else None)

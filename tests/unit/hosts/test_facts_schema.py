@@ -6,15 +6,16 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NotRequired, get_type_hints
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, transport
 
@@ -108,15 +109,15 @@ ROLES = (
 
 
 def test_sound_facts_pass() -> None:
-    assert facts_schema.problem(facts()) is None
-    assert facts_schema.problem(sound()) is None
+    assert schema.problem(facts(), Facts, "facts") is None
+    assert schema.problem(sound(), Facts, "facts") is None
     use(sound())
 
 
 def test_the_schema_has_every_fact_that_a_host_says(tmp_path: Path) -> None:
     """What the real reader makes of an empty file system; that it misses much of a host is no matter here."""
     said = spark_facts.collect(HostReader(System(tmp_path)), models=["/models/x"])
-    assert {*get_type_hints(facts_schema.Facts)} == {*said}
+    assert {*get_type_hints(Facts, localns={"NotRequired": NotRequired})} == {*said}
 
 
 def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
@@ -124,7 +125,7 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
     refused, harmless, tracebacks = 0, 0, []
     for way, wrong in mutations():
         known = altered(way, wrong)
-        said = facts_schema.problem(known)
+        said = schema.problem(known, Facts, "facts")
         if said is not None:
             refused += 1
             continue
