@@ -25,20 +25,29 @@ _RUNS = ("active", "activating", "reloading")
 GIB = 2**30
 
 
-class Service(TypedDict):
-    """One service; what is not named here, nobody reads of an answer."""
+class Command(TypedDict):
+    model: str | None
+    served_name: str | None
+    port: int | None
+    url: str | None
 
+
+class Settings(Command):
+    members: list[str]
+    rank: int
+    memory_gib: float | None
+
+
+class Service(Settings):
     name: str
     unit: str
+    container: str
+    status_file: str
     state: str
     enabled: bool
     since: int | None
     phase: str | None
     load_s: float | None
-    members: list[str]
-    memory_gib: float | None
-    model: str | None
-    port: int | None
     wish: ShownWish | None
 
 
@@ -62,7 +71,7 @@ class Memory(NamedTuple):
     hidden: int
 
 
-def read(system: System) -> list[dict[str, Any]]:
+def read(system: System) -> list[Service]:
     """Every service that the role has put on this host, by name."""
     found = [match for name in system.names(_UNITS) if (match := _UNIT.match(name))]
     if not found:
@@ -75,7 +84,7 @@ def read(system: System) -> list[dict[str, Any]]:
     return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
 
 
-def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> dict[str, Any]:
+def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> Service:
     said = document(system.text(units.status_of(name)))
     try:
         settings = _settings(document(system.text(units.settings_of(name))))
@@ -92,12 +101,12 @@ def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish
         "since": int(since) if since.isdigit() else None,
         "phase": said.get("phase") if live.get("ActiveState") in ("active", "activating") else None,
         "load_s": load_seconds(said.get("phases")) or _seconds(said.get("load_s")),
-        "wish": dict(wish) if wish else None,
+        "wish": wish,
         **settings,
     }
 
 
-def _settings(written: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(written: Mapping[str, Any]) -> Settings:
     join = written.get("join") or {}
     return {
         "members": [str(member["name"]) for member in join.get("members", [])],
@@ -120,10 +129,10 @@ def _seconds(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _command(argv: Sequence[str]) -> dict[str, Any]:
+def _command(argv: Sequence[str]) -> Command:
     """Model, served name and port of `vllm serve`; none where it runs something else."""
     words = [str(word) for word in argv]
-    found: dict[str, Any] = {"model": None, "served_name": None, "port": None, "url": None}
+    found: Command = {"model": None, "served_name": None, "port": None, "url": None}
     if "serve" not in words:
         return found
     words = words[words.index("serve") + 1 :]
@@ -198,7 +207,7 @@ def returned(
 
 def returned_of(
     system: System,
-    found: Sequence[Mapping[str, Any]],
+    found: Sequence[Service],
     name: str,
     available: int | None,
     limit_gib: float,

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import sections
 
-from tests.support.release_machines import machine
+from tests.support.answers import altered, places, sound_facts
+from tests.support.health import BOOT, NOW, boot, event, reading, sample, serving, upgrade
+from tests.support.release_machines import RECIPES, machine
 
 NOTHING = {"installs": {}, "removes": [], "error": "", "download_bytes": 0, "disk_bytes": 0}
 REHEARSAL = {
@@ -23,6 +25,41 @@ ENTRY = {"name": "x", "version": "1"}
 
 def own(date: str = "2026-01-01", **parts: Any) -> dict[str, Any]:
     return {"file": "x", "sha256": "x", "content": {"metadata": {"name": "OTA1", "releaseDate": date}, **parts}}
+
+
+VERDICT = {"id": "coherent", "severity": "info", "fact": "x", "way_out": ""}
+LINE = {"at_s": NOW, "text": "x"}
+SERVICE = {
+    **{"name": "chat", "unit": "gb10-vllm-chat.service", "state": "active", "enabled": True, "since": 7, "rank": 0},
+    **{"phase": "ready", "load_s": 3.5, "members": ["a"], "memory_gib": 40, "model": "org/chat", "port": 8000},
+    **{"container": "gb10-vllm-chat", "status_file": "/x", "served_name": "chat", "url": "http://127.0.0.1:8000"},
+    "wish": {"unit": "x", "who": "x", "since": "y", "until": "", "shown": ""},
+}
+
+
+def whole() -> dict[str, Any]:
+    """All sections, each with what a host can say in it."""
+    status = {"phase": "ready", "since": None, "failures": 0, "verdict": None, "text": None, "at": None}
+    load = {"state": "ended", "reason": None, "image": "x", "told": {"products": 8, "seconds": 1.0, "teraflops": 61.5}}
+    told = sample(serving=serving(), servings={"chat": serving()}, steady_s=1.0)
+    return {
+        "ansible_facts": {"gb10_spark": sound_facts()},
+        "health": reading(
+            [told], service=status, services={"chat": status}, load=load, clock_lock_mhz=2000.0, recorded=[LINE],
+            boots=[boot(BOOT, NOW - 9, NOW, lines=["x"])], events=[event("xid", NOW, "79") | {"service": "chat"}],
+            apt=[upgrade(NOW, "docker-ce", "1", "2")], certificates=[{"file": "/x", "ends_s": NOW}],
+            processes=[{"pid": 7, "memory_mib": 1}], unknown={"gpu": "x"},
+            hwmon=[{"chip": "x", "label": "y", "unit": "power_w", "value": 1.0}],
+        ),
+        "release": machine("b", recipes=[{"file": "x", "sha256": "x", "content": dict(RECIPES[0].content)}]),
+        "cluster": "pair1",
+        "rehearsal": {**REHEARSAL, "set_move": {**NOTHING, "installs": {"x": "1"}, "removes": ["y"]}},
+        "coherent": True, "verdicts": [VERDICT], "against_a_boot": [VERDICT], "kernel": "x",
+        "driver": sound_facts()["driver"], "stdout_lines": ["x"],
+        "services": [SERVICE], "memory": {"total": 3, "available": 2, "hidden": 1},
+        "returned": {"verdict": "x", "text": "y", "way_out": ""},
+        "recorded": [LINE],
+    }  # fmt: skip
 
 
 def problem(*asked: str, options: dict[str, Any] | None = None, **said: Any) -> str | None:
@@ -72,3 +109,12 @@ def test_a_section_must_be_there(section: str) -> None:
 
 def test_every_former_module_is_a_section() -> None:
     assert {*sections.FORMER.values()} | {"facts"} == {*sections.NEEDED}
+
+
+def test_every_value_of_an_answer_is_judged() -> None:
+    """What fits no type is refused wherever it stands; a key that nobody names would pass."""
+    answer = whole()
+    assert problem(*sections.NEEDED, **answer) is None and answer.keys() == {*sections.KEYS}
+    ways = list(places(answer))
+    unjudged = [way for way in ways if problem(**altered(answer, way, [[{}]])) is None]
+    assert unjudged == [] and len(ways) > 400
