@@ -394,8 +394,7 @@ def _services(host: HostReader, asked: Asked) -> Asked:
     found = services.read(host.system)
     limits = asked["available_bytes"], asked["limit_gib"], asked["within_s"]
     more = {"returned": services.returned_of(host.system, found, asked["stopped"], *limits)} if asked["stopped"] else {}
-    memory = services.memory(host.system)
-    return {"services": found, "memory": memory and memory._asdict(), **more}
+    return {"services": found, "memory": services.memory(host.system), **more}
 
 
 def _recorded(host: HostReader, asked: Asked) -> Asked:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
@@ -51,7 +51,9 @@ class Service(Settings):
     wish: ShownWish | None
 
 
-class MemoryUse(TypedDict):
+class Memory(TypedDict):
+    """Bytes of a host. `hidden`: what no account of the kernel has, as the memory that a driver holds for the GPU."""
+
     total: int
     available: int
     hidden: int
@@ -61,14 +63,6 @@ class Returned(TypedDict):
     verdict: str
     text: str
     way_out: str
-
-
-class Memory(NamedTuple):
-    """Bytes of a host. `hidden`: what no account of the kernel has, as the memory that a driver holds for the GPU."""
-
-    total: int
-    available: int
-    hidden: int
 
 
 def read(system: System) -> list[Service]:
@@ -165,21 +159,20 @@ def memory(system: System) -> Memory | None:
     if found["available_bytes"] is None or None in accounts:
         return None
     total = found["total_bytes"]
-    return Memory(total, found["available_bytes"], max(0, total - sum(accounts)))
+    return {"total": total, "available": found["available_bytes"], "hidden": max(0, total - sum(accounts))}
 
 
-def judge(
-    before: Memory | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float
-) -> Returned:
-    """Whether the memory of a service that was stopped is back: {verdict, text, way_out}. Pure.
+def judge(before: int | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Returned:
+    """Whether the memory of a service that was stopped is back. Pure.
 
-    `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
+    `before`: bytes that were available. `others_gib`: what the services that still run may take. What is hidden beyond
+    that belongs to nobody.
     """
     if after is None:
         return _verdict("memory_unknown", "the kernel does not say what memory is in use", "see `free -g` on the host")
-    was = f", {before.available / GIB:.0f} before" if before else ""
-    text = f"{after.available / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
-    left = after.hidden / GIB - others_gib
+    was = f", {before / GIB:.0f} before" if before else ""
+    text = f"{after['available'] / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
+    left = after["hidden"] / GIB - others_gib
     if left < limit_gib:
         return _verdict("memory_returned", text, "")
     return _verdict(
@@ -194,7 +187,7 @@ def _verdict(verdict: str, text: str, way_out: str) -> Returned:
 
 
 def returned(
-    system: System, before: Memory | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
+    system: System, before: int | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
 ) -> Returned:
     """The verdict as soon as the memory is back, or after that time."""
     end = system.clock.now() + within_s
@@ -209,12 +202,11 @@ def returned_of(
     system: System,
     found: Sequence[Service],
     name: str,
-    available: int | None,
+    before: int | None,
     limit_gib: float,
     within_s: float,
 ) -> Returned:
-    """The verdict on the service of that name among those that were found. `available`: bytes before its stop."""
+    """The verdict on the service of that name among those that were found."""
     of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
     others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]
-    before = None if available is None else Memory(0, available, 0)
     return returned(system, before, sum(of_it), sum(others), limit_gib, within_s if of_it else 0)

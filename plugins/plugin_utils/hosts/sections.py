@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Line
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MemoryUse, Returned, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
@@ -57,7 +57,7 @@ class Answer(TypedDict):
     driver: NotRequired[Driver]
     stdout_lines: NotRequired[list[str]]
     services: NotRequired[list[Service]]
-    memory: NotRequired[MemoryUse | None]
+    memory: NotRequired[Memory | None]
     returned: NotRequired[Returned]
     recorded: NotRequired[list[Line]]
 
