@@ -33,7 +33,7 @@ _OF_VERSIONS = {
         "python": "Python",
     },
 }
-_MODULE = "gb10.fleet.image_facts"
+_MODULE = "gb10.fleet.image_info"
 _PATHS = ("/", "./", "../", "~")  # no image of Docker begins so
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 

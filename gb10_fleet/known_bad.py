@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import DOWNGRADE
@@ -77,7 +77,7 @@ def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:
         raise NotTrusted(f"{file} is no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise NotTrusted(f"{file} is no YAML that can be read: it is nested too deeply") from None
-    if (problem := facts_schema.differs(found, File, "the file")) is not None:
+    if (problem := schema.problem(found, File, "the file")) is not None:
         raise NotTrusted(f"{file}: {problem}; docs/releases.md shows an entry")
     entries: list[dict[str, Any]] = found["known_bad"]
     for entry in entries:

@@ -8,14 +8,13 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known
 
 from gb10_fleet import known_bad, release_plan
 from gb10_fleet.rollout.journal import place
 
-MODULE = "gb10.fleet.release_facts"
+MODULE = "gb10.fleet.spark_facts"
 _COLUMNS = ("host", "release", "state", "next", "set")
 _INDENT = "    "
 
@@ -69,16 +68,15 @@ def answered(
 
 
 def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`answers`: what gb10.fleet.release_facts returned, by host."""
-    wrong = {host: answer_.problem(answer["release"]) for host, answer in answers.items()}
-    hosts = {host: answer["release"] for host, answer in answers.items() if wrong[host] is None}
+    """`answers`: the section release of gb10.fleet.spark_facts, by host."""
+    hosts = {host: answer["release"] for host, answer in answers.items()}
     known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]
     minimums = catalog.load("platforms")["minimum_free_disk"]
     recipes = verdict.union(hosts)
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, answer in answers.items():
-        if host in hosts and (cluster := answer.get("cluster")):
+        if cluster := answer["cluster"]:
             clusters.setdefault(cluster, {})[host] = answer["release"]
     return {
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
@@ -92,8 +90,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 "recipes": {each["content"]["metadata"]["name"]: each["sha256"] for each in facts["recipes"]},
             }
             for host, facts in hosts.items()
-        }
-        | {host: _unusable(text) for host, text in wrong.items() if text is not None},
+        },
         "mixed_firmware": {name: mixed for name, of in clusters.items() if (mixed := verdict.mixed_firmware(of))},
     }
 
@@ -105,17 +102,6 @@ def _newer(date: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     bad = [each["id"] for each in known["known_bad"] if each["release"] == row["name"]]
     return {"name": row["name"], "date": row["released"], "known_bad": bad}
-
-
-def _unusable(problem: str) -> dict[str, Any]:
-    reason = f"its answer cannot be used: {problem}"
-    return {
-        **verdict.Verdict(verdict.UNKNOWN, reason).as_dict(),
-        "below_floors": [],
-        "board": boards.told(None),
-        "broken_recipes": [],
-        "recipes": {},
-    }
 
 
 def table(found: Mapping[str, Any]) -> Iterator[str]:

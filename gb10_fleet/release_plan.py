@@ -9,7 +9,6 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
@@ -78,37 +77,24 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 
 
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
-    """`answers`: what gb10.fleet.release_facts returned, by host."""
-    wrong = {
-        host: answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
-        for host, answer in answers.items()
-    }
-    sound = {host: answer for host, answer in answers.items() if wrong[host] is None}
-    recipes = verdict.union({host: answer["release"] for host, answer in sound.items()})
+    """`answers`: the section release of gb10.fleet.spark_facts, by host."""
+    recipes = verdict.union({host: answer["release"] for host, answer in answers.items()})
     name = asked(to)["to"]
     release = rehearsal.target(name, recipes, what)
     hosts = {
         host: rehearsal.rehearsed(answer["release"], answer["rehearsal"], release, recipes, what)
-        for host, answer in sound.items()
+        for host, answer in answers.items()
     }
     if release is None and name != NEWEST:
         # Hosts may know newer ones than the catalog: so no name is wrong before they answered.
         names = dict.fromkeys([row["name"] for row in what.releases["releases"]] + [recipe.name for recipe in recipes])
         reason = f"no release is called {to}; there are {', '.join(names)}, and newest"
-        hosts = dict.fromkeys(sound, Rehearsed(rehearsal.UNKNOWN, reason))
-    hosts |= {
-        host: Rehearsed(rehearsal.UNKNOWN, f"its answer cannot be used: {text}")
-        for host, text in wrong.items()
-        if text is not None
-    }
+        hosts = dict.fromkeys(answers, Rehearsed(rehearsal.UNKNOWN, reason))
     return {
         "to": release and {"name": release.name, "shown": release.shown, "date": release.date},
         "hosts": {
-            host: {
-                **hosts[host].as_dict(),
-                "lists_age_s": answers[host]["rehearsal"]["lists_age_s"] if host in sound else None,
-            }
-            for host in answers
+            host: {**hosts[host].as_dict(), "lists_age_s": answer["rehearsal"]["lists_age_s"]}
+            for host, answer in answers.items()
         },
     }
 

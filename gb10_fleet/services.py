@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 RUNS = ("active", "activating", "reloading")
 
 
 class Row(NamedTuple):
     host: str
-    said: Said
+    said: Service
 
     @property
     def runs(self) -> bool:
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Every service on every host, from the results of gb10.fleet.services."""
+    """Every service on every host, from the section services of gb10.fleet.spark_facts."""
     found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 

@@ -32,7 +32,7 @@ Until = Annotated[
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
 # What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
-_MODULE, _LAYOUTS = "gb10.fleet.services", "layouts"
+_MODULE, _LAYOUTS = "gb10.fleet.spark_facts", "layouts"
 _ASKS = {_MODULE: "services", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 

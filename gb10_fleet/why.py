@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Load
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
-_READ, _KEPT = "gb10.fleet.health_facts", "gb10.fleet.recorder_facts"  # of the host itself, and of the next one
+_READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
 ASKS = {_READ: "health", _KEPT: "recorded"}
 
 
@@ -29,7 +29,7 @@ def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> 
 
 
 def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:
-    """`results`: by module and host."""
+    """`results`: by module or step, and host."""
     rules = limits.rules()
     readings = {host: result["health"] for host, result in results[_READ].items()}
     for host, result in results[_KEPT].items():

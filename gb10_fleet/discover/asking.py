@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema, output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, scan, transport, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -75,21 +76,21 @@ def ask(
 def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     try:
         return answer(place, keys, transport.parse(reply.stdout)["facts"])
-    except facts_schema.WrongFact as error:
+    except schema.WrongFact as error:
         return _wrong(place, keys, error)
     except (ValueError, KeyError, TypeError, AttributeError):  # no answer, or not one of ours
         return silent(place, keys, reply)
 
 
-def _wrong(place: Place, keys: Keys, error: facts_schema.WrongFact) -> Answer:
+def _wrong(place: Place, keys: Keys, error: schema.WrongFact) -> Answer:
     said = f"{error}; if the machine is sound, this is a defect of gb10-fleet"
     return Answer(place, keys, silence=output.printable(said))
 
 
 def answer(place: Place, keys: Keys, facts: Mapping[str, Any]) -> Answer:
     """Of a machine that has said its facts; KeyError or TypeError where they are not ours."""
-    if facts is not None and (wrong := facts_schema.missing(facts)):
-        return _wrong(place, keys, facts_schema.WrongFact(wrong))
+    if facts is not None and (wrong := schema.missing(facts, Facts, "facts")):
+        return _wrong(place, keys, schema.WrongFact(wrong))
     if not (facts["boot_id"] and facts["ssh"]):
         raise KeyError("boot_id, ssh")
     return Answer(place, keys, facts, is_spark(facts))

@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport, verbs
@@ -104,7 +104,7 @@ def _record(reply: scan.Reply, timeout_s: float, cluster: str, consented: Callab
     answer = None
     try:
         answer = transport.parse(reply.stdout)
-    except facts_schema.WrongFact as error:
+    except schema.WrongFact as error:
         return drift_report.garbled(printable(str(error)), cluster)
     except ValueError:
         pass  # the report says why

@@ -16,7 +16,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
@@ -156,7 +156,7 @@ def _judged(
         answer = asked.host.heard(said)
     except transport.NoAnswer as error:
         failure = asked.failure(error.said, answered=True)
-    except facts_schema.WrongFact as error:
+    except schema.WrongFact as error:
         failure = asked.failure(printable(str(error)), answered=True)
     except ValueError as error:
         text = transport.instead(reply.stdout, reply.stderr, str(error))

@@ -37,7 +37,7 @@ author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: [gb10.fleet.controller.scan, gb10.fleet.controller]
 seealso:
-  - module: gb10.fleet.health_facts
+  - module: gb10.fleet.spark_facts
 """
 
 EXAMPLES = r"""
@@ -61,7 +61,7 @@ RETURN = r"""
 hosts:
   description:
     - What each host said, without O(pipe). C(looks) are one or two, C(silent) is the reason where there is none.
-    - A look has C(reading), as RV(gb10.fleet.health_facts#module:health) with one sample, and C(services).
+    - A look has C(reading), as RV(gb10.fleet.spark_facts#module:health) with one sample, and C(services).
   returned: always
   type: dict
   sample:

@@ -43,7 +43,7 @@ attributes:
     description: Shows the changes line by line.
     support: full
 seealso:
-  - module: gb10.fleet.services
+  - module: gb10.fleet.spark_facts
   - module: gb10.fleet.drift
 """
 

@@ -1,4 +1,4 @@
-"""Readings of gb10.fleet.health_facts: a healthy Spark, and what a test changes of it."""
+"""Readings of a host's health: a healthy Spark, and what a test changes of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.limits import rules
 
 NOW = 1_795_420_800.0  # 2026-11-23, some time of the day
@@ -14,6 +16,11 @@ MIB, GIB = 2**20, 2**30
 RULES = rules()
 
 Record = dict[str, Any]
+
+
+def problem(record: object) -> str | None:
+    """Say what of a reading the controller would refuse."""
+    return schema.problem(record, Reading, "health")
 
 
 def gpu(clock: float | None = 208, power: float | None = 4.5, busy: float | None = 0, **more: Any) -> Record:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import VERSION, flavour
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import BRANCH, has_the_drivers_version
-
-Verdict = dict[str, str]  # id, severity (error, warn), fact, way_out
 
 IDS = {  # with their severity
     "coherent": "info",
@@ -30,6 +28,13 @@ IDS = {  # with their severity
 # A host may stay like this: a move of the driver leaves the former kernel, GRUB's fallback, without its modules.
 _DKMS = f"nvidia-dkms-{BRANCH}-open"  # builds the modules on the host
 HARMLESS = ("coherent", "fallback_kernel_without_module")
+
+
+class Verdict(TypedDict):
+    id: str
+    severity: str
+    fact: str
+    way_out: str
 
 
 def judge(facts: Mapping[str, Any], more: Sequence[Verdict] = ()) -> list[Verdict]:

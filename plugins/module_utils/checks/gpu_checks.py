@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import hang, part_checks
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
@@ -19,7 +20,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     median,
     passed_s,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Sample, Serving
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Sample
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 
 POWER_CAP, BRAKE = "sw_power_cap", "hw_power_brake_slowdown"
 LOCKED = "applications_clocks_setting"

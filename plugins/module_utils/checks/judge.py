@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import (
     gpu_checks,
@@ -15,8 +16,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import (
     part_checks,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Rules
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Reading
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 
 CHECKS = (
     *(gpu_checks.check_answer, gpu_checks.check_power_fault, gpu_checks.check_throttled),

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import at_shutdown
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Said, Unsure
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Event
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 
 MANY, SHUTDOWN = "many", "shutdown"
 RECOVERY = "154"

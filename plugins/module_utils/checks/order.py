@@ -8,7 +8,12 @@ A host without a battery for its clock begins each boot at some old time, until 
 
 from __future__ import annotations
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Event, Reading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
+
 
 END_S = 1.0  # between the end of a boot and the next one, where no clock tells
 

@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail, Service
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
 
 NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
 PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
@@ -56,7 +60,7 @@ def check_functions(patient: Patient) -> Iterator[Said]:
         yield patient.say("rail_gone", fact, "warn" if waits else "")
 
 
-def _waits_for_rail(status: Service | None) -> bool:
+def _waits_for_rail(status: UnitStatus | None) -> bool:
     return bool(status) and status["phase"] != "ready" and status["verdict"] == "rail_down"  # type: ignore[index]
 
 

@@ -9,20 +9,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import (
-    Event,
-    Gpu,
-    Reading,
-    Sample,
-    Service,
-    Serving,
-)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Gpu
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading, Sample
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
 
 GIB, DAY_S = 2**30, 86400
 SLOWED = frozenset(THROTTLING.values())
@@ -147,7 +146,7 @@ class Patient:
         return self.reading["boot"] in (None, event["boot"]) or event["boot"] == "this boot"
 
     @property
-    def services(self) -> list[Service | None]:
+    def services(self) -> list[UnitStatus | None]:
         return list((self.reading.get("services") or {"": self.reading["service"]}).values())
 
     def say(self, id_: str, fact: str, severity: str = "", way_out: str = "", **words: str) -> Finding:

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed, starts
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import (
-    Boot,
-    Change,
-    Event,
-    Package,
-    Reading,
-    Service,
-)
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history import Change, Package
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Boot
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
 
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
@@ -101,11 +100,11 @@ def _move(package: Package) -> str:
     return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
 
 
-def _services(reading: Reading) -> dict[str, Service | None]:
+def _services(reading: Reading) -> dict[str, UnitStatus | None]:
     return reading.get("services") or {SHORT: reading["service"]}
 
 
-def _failure(reading: Reading, name: str, service: Service | None) -> Iterator[Entry]:
+def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterator[Entry]:
     """The last failure that the unit of a service keeps, where the journal does not tell of it."""
     if not service or not service["verdict"] or not service["at"]:
         return

@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Step,
     shown,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Claim, Manifest, Record
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -73,7 +74,7 @@ class Outcome:
     diff: list[dict[str, str]]
     orphans: list[dict[str, str]]
     recorded: bool = True
-    wishes: list[dict[str, str]] = field(default_factory=list)  # units that stand still because the operator said so
+    wishes: list[ShownWish] = field(default_factory=list)  # units that stand still because the operator said so
 
 
 class ApplyError(HostError):

@@ -191,7 +191,7 @@ def _outcome(request: Request, system: System) -> Outcome | None:
     return converge(request.document, system, request.run, check_mode=request.check, removes=removes)
 
 
-def _facts(request: Request, system: System) -> dict[str, Any] | None:
+def _facts(request: Request, system: System) -> Mapping[str, object] | None:
     return None if request.facts is None else collect(HostReader(system=system), **request.facts)
 
 

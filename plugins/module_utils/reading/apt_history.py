@@ -9,7 +9,7 @@ import gzip
 import re
 import time
 import zlib
-from typing import Any, Callable
+from typing import Callable, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -20,8 +20,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
     text_of,
 )
-
-Change = dict[str, Any]  # {at_s, command, packages: [{name, action, before, after}], others}
 
 FOLDER = "/var/log/apt"
 MOST = 40  # of the newest
@@ -35,6 +33,20 @@ _ACTIONS = {
     "Remove": "remove",
     "Purge": "remove",
 }
+
+
+class Package(TypedDict):
+    name: str
+    action: str
+    before: str | None
+    after: str | None
+
+
+class Change(TypedDict):
+    at_s: float
+    command: str
+    packages: list[Package]
+    others: int
 
 
 def read_apt_history(host: HostReader) -> list[Change]:
@@ -93,8 +105,9 @@ def _command(line: str) -> str:
     )
 
 
-def _packages(fields: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
-    found, others = [], 0
+def _packages(fields: dict[str, str]) -> tuple[list[Package], int]:
+    found: list[Package] = []
+    others = 0
     for field, action in _ACTIONS.items():
         for name, inner in _ENTRY.findall(fields.get(field, "")):
             if not (PACKAGES.match(name) or _MORE.match(name)):

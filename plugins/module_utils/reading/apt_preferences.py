@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver_pins as apt
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import BRANCH
@@ -49,7 +49,14 @@ SOURCES = (
 _OF_THE_DRIVER = re.compile(r".*nvidia|cuda-drivers")
 
 
-def read_earlier(system: System, names: Collection[str]) -> list[dict[str, Any]]:
+class Preference(TypedDict):
+    file: str
+    package: str
+    pin: str
+    priority: int
+
+
+def read_earlier(system: System, names: Collection[str]) -> list[Preference]:
     """What is read before ours and names one of these packages, or another driver: for each the file, the pin, and its
     priority."""
     files = apt.preference_files(system.root)

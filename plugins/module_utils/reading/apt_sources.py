@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System, sha256
 
@@ -38,6 +38,21 @@ WAY_OUT = (
 )
 
 
+class AptSource(TypedDict):
+    file: str
+    uri: str
+    suite: str
+    components: list[str]
+    signed_by: str | None
+
+
+class Conflict(TypedDict):
+    uri: str
+    suite: str
+    files: list[str]
+    signed_by: list[str]
+
+
 @dataclass(frozen=True)
 class Source:
     """One archive and suite of one definition that apt reads. `signed_by` is the option's text, empty without one."""
@@ -53,7 +68,7 @@ class Source:
         """What apt holds for one archive: site and path, and the suite."""
         return _place(self.uri), self.suite
 
-    def as_fact(self) -> dict[str, Any]:
+    def as_fact(self) -> AptSource:
         return {
             "file": self.file,
             "uri": self.uri,
@@ -141,10 +156,10 @@ def _place(uri: str) -> str:
     return (match["rest"] if match else uri).rstrip("/")
 
 
-def conflicts(sources: Sequence[Source]) -> list[dict[str, Any]]:
+def conflicts(sources: Sequence[Source]) -> list[Conflict]:
     """The archives that apt will not read, with the files that contradict each other."""
     first: dict[tuple[str, str], Source] = {}
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], Conflict] = {}
     for source in sources:
         known = first.get(source.archive)
         if known is None or not known.signed_by:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import LATEST_S, Unknown, checked, quoted
 
-Boot = dict[str, Any]  # {boot, first_s, last_s, clean: bool|None, last_lines}
+Row = dict[str, Any]  # a boot with its whole `id`
 
 MOST_BOOTS = 30
 # journald is one of the last to stop; a mark that is older is of a journald that was restarted.
@@ -32,6 +32,19 @@ MARKS = (f"MESSAGE_ID={STOPPED}", "_UID=0", "+", f"UNIT={SHUTDOWN}", "_UID=0")
 UNCLEAN_READ, LAST_LINES = 3, 6  # of so many unclean boots so many lines
 _TIME = r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
 _ROW = re.compile(rf"^ *-?\d+ ([0-9a-f]{{32}}) {_TIME} *(?:—|-| ) *{_TIME}$", re.MULTILINE)
+
+
+class Line(TypedDict):
+    at_s: float
+    text: str
+
+
+class Boot(TypedDict):
+    boot: str
+    first_s: float
+    last_s: float
+    clean: bool | None
+    last_lines: list[Line]
 
 
 def read_boots(host: HostReader, boot_id: str | None) -> list[Boot]:
@@ -49,10 +62,11 @@ def read_boots(host: HostReader, boot_id: str | None) -> list[Boot]:
     judged = judge(boots, marks.stdout, (boot_id or "").replace("-", "")[:SHORT_BOOT])
     for boot in [boot for boot in judged if boot["clean"] is False][-UNCLEAN_READ:]:
         boot["last_lines"] = _last_lines(host, boot["id"])
-    return [{key: value for key, value in boot.items() if key != "id"} for boot in judged]
+    found: list[Any] = [{key: value for key, value in boot.items() if key != "id"} for boot in judged]
+    return found
 
 
-def parse_boots(text: str) -> list[Boot]:
+def parse_boots(text: str) -> list[Row]:
     """From the oldest to the newest. JSON where journalctl gives it, else its table in UTC."""
     checked(text, "journalctl --list-boots")
     try:
@@ -84,7 +98,7 @@ def _utc(text: str) -> float:
     return float(calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M:%S")))
 
 
-def judge(boots: Sequence[Boot], marks: str, current: str) -> list[Boot]:
+def judge(boots: Sequence[Row], marks: str, current: str) -> list[Row]:
     """`clean` is None for the boot that runs."""
     ends = [(entry["boot"], entry["at_s"]) for entry in kernel_log.lines(marks)]
     judged = []
@@ -94,7 +108,7 @@ def judge(boots: Sequence[Boot], marks: str, current: str) -> list[Boot]:
     return judged
 
 
-def _last_lines(host: HostReader, boot_id: str) -> list[dict[str, Any]]:
+def _last_lines(host: HostReader, boot_id: str) -> list[Line]:
     """What the kernel and the units of the services said last; others may have said what is nobody's business."""
     sources = [
         f"_BOOT_ID={boot_id}",

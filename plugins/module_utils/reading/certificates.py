@@ -8,7 +8,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
@@ -19,7 +19,12 @@ _FILE = re.compile(r"^\s*ssl_certificate\s+\"?([^\";\s]+)\"?\s*;", re.MULTILINE)
 _END = re.compile(r"^notAfter=(\w{3} +\d+ \d\d:\d\d:\d\d \d{4}) GMT$", re.MULTILINE)
 
 
-def read_certificates(host: HostReader) -> list[dict[str, Any]]:
+class Certificate(TypedDict):
+    file: str
+    ends_s: float
+
+
+def read_certificates(host: HostReader) -> list[Certificate]:
     """Those of the gateway of this host; none where it has no gateway, or one that speaks no TLS."""
     files = dict.fromkeys(_FILE.findall(host.read(SETTINGS) or ""))
     return [{"file": quoted(file), "ends_s": _end(host, file)} for file in files]

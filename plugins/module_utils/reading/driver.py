@@ -14,9 +14,9 @@ import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import Run, read_pins
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import Pin, Run, read_pins
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import KERNEL_FILE, read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files import names_in, read_text
 
@@ -33,7 +33,29 @@ VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
 _USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-driver(-\d+)?(-open)?\Z")
 
 
-def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str], run: Run) -> dict[str, Any]:
+class Kernel(TypedDict):
+    release: str
+    module: str | None
+    license: str | None
+    flavour: str | None
+    listed: bool
+
+
+class Driver(TypedDict):
+    userland: str | None
+    module_on_disk: str | None
+    module_loaded: str | None
+    license: str | None
+    kernels: list[Kernel]
+    next_kernel: str | None
+    next_missing: list[str]
+    pins: list[Pin]
+    unheld: list[str] | None
+    secure_boot: bool | None
+    rejected: str | None
+
+
+def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str], run: Run) -> Driver:
     """The facts of the driver. `packages`: {name: version} of at least those of NVIDIA and its kernels."""
     running = read_text(root, "/proc/sys/kernel/osrelease").strip()
     menu = read_grub(root)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import has_the_drivers_version
 from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files import names_in, read_text
@@ -24,6 +25,11 @@ _ALIKE = re.compile(
 _SHORT, _STARS, _CHOICES = 200, 3, 10
 
 
+class Pin(TypedDict):
+    file: str
+    problem: str
+
+
 def preference_files(root: Path) -> list[str]:
     """The files of apt's preferences, in the order in which apt reads them."""
     folder = f"{PREFERENCES}.d"
@@ -32,9 +38,9 @@ def preference_files(root: Path) -> list[str]:
     return [PREFERENCES, *(f"{folder}/{name}" for name in parts)]
 
 
-def read_pins(root: Path) -> list[dict[str, str]]:
+def read_pins(root: Path) -> list[Pin]:
     """Regular expressions of apt's preferences that it cannot read: it only warns then, and the stanza is void."""
-    found = []
+    found: list[Pin] = []
     for path in preference_files(root):
         stanzas = re.sub(r"\n[ \t]+", " ", re.sub(r"(?m)^#.*\n?", "", read_text(root, path)))
         for field, values in re.findall(r"(?im)^(package|pin):(.*)$", stanzas):

@@ -31,7 +31,7 @@ Ask = Callable[[metrics.Service, float], metrics.Counters]
 
 
 def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
-    """`reading` as gb10.fleet.health_facts gives it, with one sample; `services` each with its counters."""
+    """`reading` as the section health of gb10.fleet.spark_facts, with one sample; `services` each with its counters."""
     notes = Notes()
     now_s = round(host.time_of_day(), 2)
     reading = {

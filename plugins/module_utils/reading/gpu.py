@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     Part,
@@ -66,6 +66,34 @@ _STATES = (
 )
 
 
+class Identity(TypedDict):
+    present: bool
+    name: str | None
+    driver: str | None
+    temperature_c: float | None
+    power_w: float | None
+    query_error: str | None
+
+
+class Gpu(TypedDict):
+    state: str
+    name: str | None
+    driver: str | None
+    pstate: str | None
+    temperature_c: float | None
+    tlimit_c: float | None
+    power_w: float | None
+    clock_mhz: float | None
+    clock_max_mhz: float | None
+    utilization_percent: float | None
+    reasons: list[str] | None
+
+
+class Process(TypedDict):
+    pid: int
+    memory_mib: int | None
+
+
 def argv(fields: Sequence[str]) -> list[str]:
     """Return the question for these fields of nvidia-smi."""
     return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
@@ -99,16 +127,18 @@ def parse(done: Completed, fields: Sequence[str] = FIELDS) -> Part:
     return {"state": state, **found}, reasons
 
 
-def read_identity(host: HostReader) -> Facts:
+def read_identity(host: HostReader) -> Identity:
     """Return the GPU as the facts have it. Memory is [N/A] on a GB10: use memory_bytes."""
     done = host.system.run(argv(_IDENTITY), timeout=GPU_DEADLINE_S)
     cells = row(done.stdout, _IDENTITY) if done.rc == 0 else {}
     error = done.words if done.rc else "nvidia-smi listed no GPU"
     found, _reasons = values(cells)
-    names = ("name", "driver", "temperature_c", "power_w")
     return {
         "present": bool(cells),
-        **{name: found[name] for name in names},
+        "name": found["name"],
+        "driver": found["driver"],
+        "temperature_c": found["temperature_c"],
+        "power_w": found["power_w"],
         "query_error": None if cells else error[:300],
     }
 

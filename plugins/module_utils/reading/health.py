@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import Any, Callable, Optional, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Optional, Protocol, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     apt_history,
@@ -25,9 +25,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history import Change
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Boot, Line
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates import Certificate
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Gpu, Process
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import Memory, MemoryBlocks, Pressures
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import Clock
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sensors import Disk, Sensor, Zone
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Filled
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 SCHEMA_VERSION = 1
 LOCK_UNIT = "/etc/systemd/system/gb10-clock-lock.service"
@@ -37,7 +51,59 @@ Make = Callable[[HostReader, str], service.Ask]
 Seen = Callable[[dict[str, Any]], None]
 
 
-class Load(Protocol):
+class Sample(TypedDict):
+    at_s: float
+    steady_s: NotRequired[float]  # by a clock that nobody sets
+    gpu: Gpu | None
+    serving: Serving | None
+    servings: NotRequired[dict[str, Serving | None]]  # of several services, by name
+    memory: Memory | None
+    blocks: MemoryBlocks | None
+    pressure: Pressures
+    rails: list[Rail] | None
+
+
+class Told(TypedDict):
+    products: NotRequired[int]
+    seconds: NotRequired[float]
+    teraflops: NotRequired[float]
+
+
+class Load(TypedDict):
+    state: str
+    reason: str | None
+    image: str | None
+    told: Told
+
+
+class Reading(TypedDict):
+    schema_version: int
+    at_s: float
+    uptime_s: float | None
+    boot: str | None
+    kernel: str | None
+    kho_off: bool | None
+    firmware: str | None
+    clock: Clock
+    samples: Annotated[list[Sample], Filled()]
+    processes: list[Process] | None
+    zones: list[Zone] | None
+    hwmon: list[Sensor] | None
+    disks: list[Disk] | None
+    oom_kills: int | None
+    service: UnitStatus | None
+    services: NotRequired[dict[str, UnitStatus | None]]  # of several, by name
+    boots: list[Boot] | None
+    events: list[Event] | None
+    apt: list[Change] | None
+    unknown: dict[str, str]
+    certificates: NotRequired[list[Certificate] | None]
+    recorded: NotRequired[list[Line]]
+    load: NotRequired[Load]
+    clock_lock_mhz: NotRequired[float | None]  # the highest clock that our own role allows; null where it holds none
+
+
+class OwnLoad(Protocol):
     """A load of ours that runs while samples are taken: programs/load_run.py."""
 
     def begin(self, before: dict[str, Any]) -> None: ...
@@ -51,7 +117,7 @@ def collect(
     samples: int = 1,
     every_s: float = 1.0,
     server: Make = service.asker,
-    loaded: Load | None = None,
+    loaded: OwnLoad | None = None,
 ) -> dict[str, Any]:
     """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
@@ -113,7 +179,7 @@ def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) ->
 
 
 def _under(
-    loaded: Load | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
+    loaded: OwnLoad | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
 ) -> list[dict[str, Any]]:
     """The samples, under a load of ours where one is wished for and may be."""
     if loaded is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -22,7 +22,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
 )
 
-Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}, and service for one of vllm_services
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
+
 Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who says it, where the journal knows
 
 DEADLINE_S = 20.0
@@ -111,6 +113,17 @@ OWN_GREP = f"^{OWN}[a-z_]+: "
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
+
+
+class Event(TypedDict):
+    at_s: float
+    last_s: float
+    count: int
+    boot: str
+    kind: str
+    key: str
+    text: str
+    service: NotRequired[str]
 
 
 def read_events(
@@ -248,20 +261,15 @@ def _events(found: Iterator[Line]) -> list[Event]:
         )  # fmt: skip
         # What a GPU asks for changes from one line to the next, and the last one counts.
         if before and same and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):
-            before.update(last_s=at_s, count=before["count"] + 1)
+            before["last_s"] = at_s
+            before["count"] += 1
         else:
+            text = quoted(message)
             events.append(
-                {
-                    "at_s": at_s,
-                    "last_s": at_s,
-                    "count": 1,
-                    "boot": boot,
-                    "kind": kind,
-                    "key": key,
-                    "text": quoted(message),
-                    **({"service": name} if name else {}),
-                }
+                {"at_s": at_s, "last_s": at_s, "count": 1, "boot": boot, "kind": kind, "key": key, "text": text}
             )
+            if name:
+                events[-1]["service"] = name
     return events
 
 

@@ -7,14 +7,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import sha256
 
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
 VERIFIED_SYSCTLS = ("vm.max_map_count",)
+
+
+class Os(TypedDict):
+    id: str | None
+    version_id: str | None
+    pretty: str | None
+
+
+class Product(TypedDict):
+    dmi_vendor: str | None
+    dmi_name: str | None
+    dmi_family: str | None
+    dgx_release: dict[str, str] | None
+
+
+class Disk(TypedDict):
+    mount: str
+    size_bytes: int
+    free_bytes: int
 
 
 def _assignments(text: str | None) -> dict[str, str]:
@@ -23,12 +43,12 @@ def _assignments(text: str | None) -> dict[str, str]:
     return {key.strip(): value.strip().strip("\"'") for key, sign, value in pairs if sign and key.strip()}
 
 
-def read_os(host: HostReader) -> Facts:
+def read_os(host: HostReader) -> Os:
     release = _assignments(host.read("/etc/os-release") or host.read("/usr/lib/os-release"))
     return {"id": release.get("ID"), "version_id": release.get("VERSION_ID"), "pretty": release.get("PRETTY_NAME")}
 
 
-def read_product(host: HostReader) -> Facts:
+def read_product(host: HostReader) -> Product:
     dgx = _assignments(host.read("/etc/dgx-release"))
     return {
         "dmi_vendor": host.read("/sys/class/dmi/id/sys_vendor"),
@@ -46,11 +66,11 @@ def read_machine_digest(host: HostReader) -> str | None:
     return sha256(f"gb10-fleet:{found[0]}".encode())[:16] if found else None
 
 
-def read_disks(host: HostReader, paths: Sequence[str]) -> list[Facts]:
+def read_disks(host: HostReader, paths: Sequence[str]) -> list[Disk]:
     """The file systems under DISK_PATHS and `paths`, each once, named by its mount point."""
     mounts = {line.split()[1] for line in (host.read("/proc/self/mounts") or "").splitlines() if len(line.split()) > 2}
     wanted = dict.fromkeys(mount_of(path, mounts | {"/"}) for path in (*DISK_PATHS, *paths))
-    disks = []
+    disks: list[Disk] = []
     for mount in wanted:
         try:
             stat = host.statvfs(str(host.path(mount)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -23,6 +23,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
     text_of,
 )
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 MEMINFO = "/proc/meminfo"
 BUDDYINFO = "/proc/buddyinfo"
@@ -58,6 +61,45 @@ _PERCENT = r"(\d{1,3}\.\d{2})"
 _PRESSURE = rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$"
 
 
+class MemoryBlocks(TypedDict):
+    free_bytes: int
+    large_bytes: int | None
+
+
+class Memory(TypedDict):
+    total_bytes: int
+    free_bytes: int | None
+    available_bytes: int | None
+    buffers_bytes: int | None
+    cached_bytes: int | None
+    anonymous_bytes: int | None
+    shared_bytes: int | None
+    slab_bytes: int | None
+    stack_bytes: int | None
+    tables_bytes: int | None
+    percpu_bytes: int | None
+    huge_bytes: int | None
+    cma_total_bytes: int | None
+    cma_free_bytes: int | None
+
+
+class Averages(TypedDict):
+    avg10: float
+    avg60: float
+    avg300: float
+
+
+class Pressure(TypedDict):
+    some: NotRequired[Averages]
+    full: NotRequired[Averages]
+
+
+class Pressures(TypedDict):
+    cpu: Pressure | None
+    memory: Pressure | None
+    io: Pressure | None
+
+
 def lines(system: System) -> dict[str, int]:
     """Return the bytes of each line of /proc/meminfo, by the kernel's names; nothing where it cannot be read."""
     return _bytes(system.text(MEMINFO) or "")
@@ -80,7 +122,7 @@ def parse_meminfo(text: str) -> Part:
     return values, {name: f"this kernel has no {LINES[name]}" for name, value in values.items() if value is None}
 
 
-def read_pressures(host: HostReader, notes: Notes) -> dict[str, Any]:
+def read_pressures(host: HostReader, notes: Notes) -> Any:
     """Return the pressure on all of them."""
     return {kind: notes.read(f"pressure.{kind}", partial(read_pressure, host, kind)) for kind in PRESSURES}
 
@@ -112,12 +154,12 @@ def parse_oom_kills(text: str) -> int:
     return int(found[1])
 
 
-def read_blocks(host: HostReader) -> dict[str, Any]:
+def read_blocks(host: HostReader) -> MemoryBlocks:
     """Return the free bytes, and those in large blocks."""
     return parse_blocks(text_of(host, BUDDYINFO), os.sysconf("SC_PAGE_SIZE"))
 
 
-def parse_blocks(text: str, page_bytes: int) -> dict[str, Any]:
+def parse_blocks(text: str, page_bytes: int) -> MemoryBlocks:
     """Return free bytes, and how many lie in blocks of at least LARGE; null where the kernel keeps no such blocks.
 
     A zone is a line; its columns count free blocks of one page, two, four and so on.

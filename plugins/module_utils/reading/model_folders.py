@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -27,12 +27,18 @@ _BLOB = r"\.\./\.\./blobs/([0-9a-f]{40,64})\Z"
 _WEIGHTS = r"\.safetensors\Z"
 
 
-def read_models(host: HostReader, paths: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+class ModelFolder(TypedDict):
+    names: list[str]
+    texts: dict[str, str]
+    weights_bytes: int | None
+
+
+def read_models(host: HostReader, paths: Sequence[str]) -> dict[str, ModelFolder | None]:
     """By path: a folder, or a reference of the hub's cache (.../refs/main). None where there is no such model."""
     return {path: _read(str(host.system.root), path) for path in paths}
 
 
-def _read(root: str, path: str) -> dict[str, Any] | None:
+def _read(root: str, path: str) -> ModelFolder | None:
     try:
         if "/refs/" in path:
             repository, _, reference = path.partition("/refs/")
@@ -48,7 +54,7 @@ def _read(root: str, path: str) -> dict[str, Any] | None:
         return None
 
 
-def _snapshot(top: int, commit: str) -> dict[str, Any]:
+def _snapshot(top: int, commit: str) -> ModelFolder:
     inside = folders.within(top, f"snapshots/{commit}")
     try:
         return _folder(inside, top)
@@ -56,7 +62,7 @@ def _snapshot(top: int, commit: str) -> dict[str, Any]:
         os.close(inside)
 
 
-def _folder(inside: int, top: int) -> dict[str, Any]:
+def _folder(inside: int, top: int) -> ModelFolder:
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=inside)
     try:
         names = sorted(os.listdir(listed))[:MOST_NAMES]  # noqa: PTH208 - a descriptor

@@ -11,15 +11,52 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Address, Cidr
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 COMMAND_DEADLINE_S = 5.0
 MAX_ANCESTORS = 64
 _IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
+
+
+class Ssh(TypedDict):
+    interface: str | None
+    way_back: NotRequired[str | None]
+    local_address: Address | None
+    peer_address: Address | None
+
+
+class Interface(TypedDict):
+    name: str
+    mac: str | None
+    mtu: int | None
+    carrier: bool | None
+    operstate: str | None
+    driver: str | None
+    addresses: list[Cidr]
+    phys_port_name: str | None
+    phys_switch_id: NotRequired[str | None]
+    pci: str | None
+    speed_mbps: int | None
+    lower: NotRequired[list[str]]
+
+
+class Hardware(Interface):
+    """With what is no fact: whether it has hardware."""
+
+    hardware: bool
+
+
+class Ipv4Route(TypedDict):
+    interface: str | None
+    cidr: Cidr
 
 
 @dataclass(frozen=True)
@@ -131,9 +168,9 @@ def _pci_address(device: Path) -> str | None:
     return parts[-1] if parts else None
 
 
-def read_interfaces(host: HostReader, network: Network) -> list[Facts]:
+def read_interfaces(host: HostReader, network: Network) -> list[Hardware]:
     addresses = network.addresses
-    interfaces = []
+    interfaces: list[Hardware] = []
     for name in host.names("/sys/class/net"):
         base = f"/sys/class/net/{name}"
         entries = host.names(base)
@@ -162,7 +199,7 @@ def read_interfaces(host: HostReader, network: Network) -> list[Facts]:
     return interfaces
 
 
-def lasting_interfaces(interfaces: Sequence[Facts], needed: Collection[str]) -> list[Facts]:
+def lasting_interfaces(interfaces: Sequence[Hardware], needed: Collection[str]) -> list[Interface]:
     """Without what comes and goes with containers and virtual machines: the ends of their cables.
 
     What remains has hardware or stands on it, has an IPv4 address (which a subnet of the fabric could collide with), or
@@ -176,7 +213,7 @@ def lasting_interfaces(interfaces: Sequence[Facts], needed: Collection[str]) -> 
         or hardware & set(item["lower"])
         or any(":" not in cidr for cidr in item["addresses"])
     }
-    return [
+    found: list[Any] = [
         {
             **{key: value for key, value in item.items() if key != "hardware"},
             "lower": [name for name in item["lower"] if name in lasting],
@@ -184,6 +221,7 @@ def lasting_interfaces(interfaces: Sequence[Facts], needed: Collection[str]) -> 
         for item in interfaces
         if item["name"] in lasting
     ]
+    return found
 
 
 def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[str]:
@@ -199,7 +237,7 @@ def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[s
     return sorted(found)
 
 
-def ipv4_routes(network: Network) -> list[Facts]:
+def ipv4_routes(network: Network) -> list[Ipv4Route]:
     """IPv4 routes of the main table without the default ones; the kernel lists them in no order."""
     found = {
         (route.interface, route.cidr if "/" in route.cidr else f"{route.cidr}/32")
@@ -212,7 +250,7 @@ def ipv4_routes(network: Network) -> list[Facts]:
     ]
 
 
-def session_facts(host: HostReader, network: Network) -> Facts:
+def session_facts(host: HostReader, network: Network) -> Ssh:
     peer, local = host.system.once(ssh_session) or (None, None)
     interface = next(iter(network.session_interfaces), None)
     return {"interface": interface, "way_back": network.way_back, "local_address": local, "peer_address": peer}

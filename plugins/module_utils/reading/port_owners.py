@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
@@ -34,13 +34,21 @@ _KEPT_NAME = r"""(?s)\bnetworkmanager[\"']?\s*:.*?\bname[\"']?\s*:\s*[\"']?([^\"
 _SWITCHED_OFF = r"(?i)connection\.autoconnect[\"']?\s*:\s*[\"']?(?:false|no)\b"
 
 
-def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+class PortOwner(TypedDict):
+    interface: str
+    file: str
+    name: str | None
+    uuid: str | None
+    renderer: str | None
+
+
+def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[PortOwner]:
     """`{interface, file, name, uuid, renderer}` of every file that claims one of the ports (`{name, mac, driver}`).
 
     `name` is the profile's, also of one that NetworkManager keeps in netplan, else None; `renderer` is None for a
     keyfile. What is switched off claims nothing.
     """
-    owners: list[dict[str, Any]] = []
+    owners: list[PortOwner] = []
     if not ports:
         return owners
     for path, text in _texts(system, KEYFILES, ""):
@@ -66,7 +74,7 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))
 
 
-def _owner(port: Mapping[str, Any], file: str, name: str | None, uuid: str | None, renderer: str | None) -> Any:
+def _owner(port: Mapping[str, Any], file: str, name: str | None, uuid: str | None, renderer: str | None) -> PortOwner:
     return {
         "interface": port["name"],
         "file": file,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rdma
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -21,6 +21,24 @@ _PCIE = {
     "gigatransfers": "current_link_speed",
     "gigatransfers_max": "max_link_speed",
 }
+
+
+class Pcie(TypedDict):
+    width: float | None
+    width_max: float | None
+    gigatransfers: float | None
+    gigatransfers_max: float | None
+
+
+class Rail(TypedDict):
+    hca: str
+    port: str
+    netdev: str | None
+    state: str | None
+    carrier: bool | None
+    rate_gbps: float | None
+    pcie: Pcie
+    counters: dict[str, int]
 
 
 def read_rails(host: HostReader) -> list[dict[str, Any]]:

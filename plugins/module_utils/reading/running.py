@@ -5,13 +5,21 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from typing import TypedDict
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import number, text_of
 
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
 TIMESYNCD = "systemd-timesyncd"
 _TIME_SOURCES = (TIMESYNCD, "chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd")
 BELOW = "the machine below"
+
+
+class Clock(TypedDict):
+    epoch_s: float | None
+    source: str | None
+    synchronized: bool | None
 
 
 def read_boot_id(host: HostReader) -> str | None:
@@ -33,7 +41,7 @@ def read_uptime(host: HostReader) -> float:
     return number(text_of(host, "/proc/uptime").split()[0])
 
 
-def read_clock(host: HostReader) -> Facts:
+def read_clock(host: HostReader) -> Clock:
     """The time of day, and what sets it, by files: `timedatectl` would start a service in each call."""
     running = (name for name in _TIME_SOURCES if host.path(f"{_RUNNING}{name}.service").is_symlink())
     # A container has no clock of its own.

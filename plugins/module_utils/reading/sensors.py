@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Part, Unknown, checked, quoted
@@ -31,9 +31,35 @@ _WEAR = {
 _TOOLS = (("nvme", "smart-log", "--output-format=json"), ("smartctl", "--json", "--attributes"))
 
 
-def read_zones(host: HostReader) -> list[dict[str, Any]]:
+class Zone(TypedDict):
+    zone: str
+    type: str | None
+    temperature_c: float | None
+    critical_c: float | None
+
+
+class Sensor(TypedDict):
+    chip: str
+    label: str
+    unit: str
+    value: float
+
+
+class Disk(TypedDict):
+    disk: str
+    model: str | None
+    used_percent: int
+    spare_percent: int | None
+    spare_least_percent: int | None
+    critical_warning: int | None
+    media_errors: int | None
+    unsafe_shutdowns: int | None
+    power_cycles: int | None
+
+
+def read_zones(host: HostReader) -> list[Zone]:
     """Thermal zones with the temperature at which the kernel switches off."""
-    zones = []
+    zones: list[Zone] = []
     for name in [name for name in host.names(THERMAL) if re.match(r"thermal_zone\d+\Z", name)][:_MOST]:
         base = f"{THERMAL}/{name}"
         trips = [file for file in host.names(base) if re.match(r"trip_point_\d+_type\Z", file)]
@@ -56,9 +82,9 @@ def _celsius(thousandths: int | None) -> float | None:
     return thousandths / 1000 if thousandths is not None and least * 1000 <= thousandths <= most * 1000 else None
 
 
-def read_hwmon(host: HostReader) -> list[dict[str, Any]]:
+def read_hwmon(host: HostReader) -> list[Sensor]:
     """Temperatures and powers of all chips by their names: the numbers of hwmonN change from boot to boot."""
-    sensors = []
+    sensors: list[Sensor] = []
     for folder in host.names(HWMON)[:_MOST]:
         chip = quoted(host.read(f"{HWMON}/{folder}/name") or "")
         for file in host.names(f"{HWMON}/{folder}")[: 4 * _MOST]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -21,10 +21,37 @@ _UNITS = "/etc/systemd/system"
 _UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
+_RUNS = ("active", "activating", "reloading")
 GIB = 2**30
 
 
-class Memory(NamedTuple):
+class Command(TypedDict):
+    model: str | None
+    served_name: str | None
+    port: int | None
+    url: str | None
+
+
+class Settings(Command):
+    members: list[str]
+    rank: int
+    memory_gib: float | None
+
+
+class Service(Settings):
+    name: str
+    unit: str
+    container: str
+    status_file: str
+    state: str
+    enabled: bool
+    since: int | None
+    phase: str | None
+    load_s: float | None
+    wish: ShownWish | None
+
+
+class Memory(TypedDict):
     """Bytes of a host. `hidden`: what no account of the kernel has, as the memory that a driver holds for the GPU."""
 
     total: int
@@ -32,7 +59,13 @@ class Memory(NamedTuple):
     hidden: int
 
 
-def read(system: System) -> list[dict[str, Any]]:
+class Returned(TypedDict):
+    verdict: str
+    text: str
+    way_out: str
+
+
+def read(system: System) -> list[Service]:
     """Every service that the role has put on this host, by name."""
     found = [match for name in system.names(_UNITS) if (match := _UNIT.match(name))]
     if not found:
@@ -45,7 +78,7 @@ def read(system: System) -> list[dict[str, Any]]:
     return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
 
 
-def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
+def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> Service:
     said = document(system.text(units.status_of(name)))
     try:
         settings = _settings(document(system.text(units.settings_of(name))))
@@ -62,12 +95,12 @@ def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[s
         "since": int(since) if since.isdigit() else None,
         "phase": said.get("phase") if live.get("ActiveState") in ("active", "activating") else None,
         "load_s": load_seconds(said.get("phases")) or _seconds(said.get("load_s")),
-        "wish": dict(wish) if wish else None,
+        "wish": wish,
         **settings,
     }
 
 
-def _settings(written: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(written: Mapping[str, Any]) -> Settings:
     join = written.get("join") or {}
     return {
         "members": [str(member["name"]) for member in join.get("members", [])],
@@ -90,10 +123,10 @@ def _seconds(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _command(argv: Sequence[str]) -> dict[str, Any]:
+def _command(argv: Sequence[str]) -> Command:
     """Model, served name and port of `vllm serve`; none where it runs something else."""
     words = [str(word) for word in argv]
-    found: dict[str, Any] = {"model": None, "served_name": None, "port": None, "url": None}
+    found: Command = {"model": None, "served_name": None, "port": None, "url": None}
     if "serve" not in words:
         return found
     words = words[words.index("serve") + 1 :]
@@ -126,19 +159,20 @@ def memory(system: System) -> Memory | None:
     if found["available_bytes"] is None or None in accounts:
         return None
     total = found["total_bytes"]
-    return Memory(total, found["available_bytes"], max(0, total - sum(accounts)))
+    return {"total": total, "available": found["available_bytes"], "hidden": max(0, total - sum(accounts))}
 
 
-def judge(before: Memory | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Any:
-    """Whether the memory of a service that was stopped is back: {verdict, text, way_out}. Pure.
+def judge(before: int | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Returned:
+    """Whether the memory of a service that was stopped is back. Pure.
 
-    `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
+    `before`: bytes that were available. `others_gib`: what the services that still run may take. What is hidden beyond
+    that belongs to nobody.
     """
     if after is None:
         return _verdict("memory_unknown", "the kernel does not say what memory is in use", "see `free -g` on the host")
-    was = f", {before.available / GIB:.0f} before" if before else ""
-    text = f"{after.available / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
-    left = after.hidden / GIB - others_gib
+    was = f", {before / GIB:.0f} before" if before else ""
+    text = f"{after['available'] / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
+    left = after["hidden"] / GIB - others_gib
     if left < limit_gib:
         return _verdict("memory_returned", text, "")
     return _verdict(
@@ -148,17 +182,31 @@ def judge(before: Memory | None, after: Memory | None, took_gib: float, others_g
     )
 
 
-def _verdict(verdict: str, text: str, way_out: str) -> dict[str, str]:
+def _verdict(verdict: str, text: str, way_out: str) -> Returned:
     return {"verdict": verdict, "text": text, "way_out": way_out}
 
 
 def returned(
-    system: System, before: Memory | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
-) -> dict[str, str]:
+    system: System, before: int | None, took_gib: float, others_gib: float, limit_gib: float, within_s: float
+) -> Returned:
     """The verdict as soon as the memory is back, or after that time."""
     end = system.clock.now() + within_s
     while True:
-        found: dict[str, str] = judge(before, memory(system), took_gib, others_gib, limit_gib)
+        found = judge(before, memory(system), took_gib, others_gib, limit_gib)
         if found["verdict"] != "memory_not_returned" or system.clock.now() >= end:
             return found
         system.clock.sleep(_POLL_S)
+
+
+def returned_of(
+    system: System,
+    found: Sequence[Service],
+    name: str,
+    before: int | None,
+    limit_gib: float,
+    within_s: float,
+) -> Returned:
+    """The verdict on the service of that name among those that were found."""
+    of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
+    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]
+    return returned(system, before, sum(of_it), sum(others), limit_gib, within_s if of_it else 0)

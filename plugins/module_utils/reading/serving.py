@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import TYPE_CHECKING, Callable, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import (
@@ -17,10 +17,22 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status imp
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, text_of
 
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
+
 DEADLINE_S = 5.0
 COUNTED = ("running", "waiting", "generated_tokens", "prompt_tokens")
 STEPS = ("step_s_sum", "step_count")  # left out where this vLLM does not count them
 Ask = Callable[[], counters.Counters]
+
+
+class Serving(TypedDict):
+    running: float
+    waiting: float | None
+    generated_tokens: float
+    prompt_tokens: float | None
+    step_s_sum: NotRequired[float | None]
+    step_count: NotRequired[float | None]
 
 
 def asker(

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
@@ -22,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import COMMAND_DEADLINE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
 
 DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
@@ -49,7 +50,29 @@ _DOCKER_SOCKET = "/run/docker.sock"
 _MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
 
 
-def driver_of(host: HostReader, packages: Mapping[str, str], holds: Collection[str]) -> Facts:
+class Apt(TypedDict):
+    lock_held_by: int | None
+    dpkg_interrupted: bool
+
+
+class AptSources(TypedDict):
+    entries: list[apt_sources.AptSource]
+    conflicts: list[apt_sources.Conflict]
+    offered: list[str]
+
+
+class Docker(TypedDict):
+    present: bool
+    version: str | None
+    running: bool
+    cgroup_driver: str | None
+
+
+# Functional: one key is a word of Python.
+JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
+
+
+def driver_of(host: HostReader, packages: Mapping[str, str], holds: Collection[str]) -> installed.Driver:
     def run(argv: Sequence[str]) -> str:
         return host.system.run(argv, timeout=COMMAND_DEADLINE_S).stdout
 
@@ -73,13 +96,13 @@ def installed_by_us(host: HostReader) -> set[str]:
     return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
 
 
-def read_apt(host: HostReader, database: Database) -> Facts:
+def read_apt(host: HostReader, database: Database) -> Apt:
     holder = lock_holder(host.system, *_APT_LOCKS)
     # While somebody works, half-done is normal.
     return {"lock_held_by": holder, "dpkg_interrupted": holder is None and bool(database.unfinished)}
 
 
-def read_apt_sources(host: HostReader, database: Database) -> Facts:
+def read_apt_sources(host: HostReader, database: Database) -> AptSources:
     """Apart from `apt`, whose lock comes and goes: roles decide by these."""
     sources = apt_sources.read_sources(host.system)
     missing = [name for name in _SOURCED if name not in database.installed]
@@ -90,9 +113,9 @@ def read_apt_sources(host: HostReader, database: Database) -> Facts:
     }
 
 
-def read_docker(host: HostReader, packages: Mapping[str, str]) -> Facts:
+def read_docker(host: HostReader, packages: Mapping[str, str]) -> Docker:
     package = next((packages[name] for name in ("docker-ce", "docker.io") if name in packages), None)
-    facts: Facts = {
+    facts: Docker = {
         "present": package is not None or host.path("/usr/bin/dockerd").exists(),
         "version": upstream_version(package) if package else None,
         "running": False,
@@ -107,7 +130,7 @@ def read_docker(host: HostReader, packages: Mapping[str, str]) -> Facts:
     return {"present": True, "version": version or facts["version"], "running": True, "cgroup_driver": driver or None}
 
 
-def ask_docker(path: Path, resource: str) -> Facts:
+def ask_docker(path: Path, resource: str) -> dict[str, Any]:
     """The JSON object that Docker's engine answers; empty if there is none in time.
 
     HTTP 1.0 has no chunks, and the server closes after its answer, so a few lines do what would cost 20 ms of imports.
@@ -128,13 +151,13 @@ def ask_docker(path: Path, resource: str) -> Facts:
     return said if isinstance(said, dict) else {}
 
 
-def read_join_keys(host: HostReader) -> dict[str, dict[str, str] | None]:
+def read_join_keys(host: HostReader) -> dict[str, JoinKey | None]:
     """The same of each named service, by its name."""
     files = {found[1]: name for name in host.names(SETTINGS) if (found := re.match(_JOIN_KEY_OF, name))}
     return {service: read_join_key(host, f"{SETTINGS}/{name}") for service, name in sorted(files.items())}
 
 
-def read_join_key(host: HostReader, path: str = JOIN_KEY) -> dict[str, str] | None:
+def read_join_key(host: HostReader, path: str = JOIN_KEY) -> JoinKey | None:
     """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
     text = host.system.text(path) or ""
     purpose, _, secret = text.strip().partition(" ")

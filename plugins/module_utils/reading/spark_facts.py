@@ -13,29 +13,44 @@ with containers is left out: interfaces without hardware and without an IPv4 add
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import Preference
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import read_identity
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Identity, read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
+    Disk,
+    Os,
+    Product,
     read_disks,
     read_machine_digest,
     read_os,
     read_product,
     read_sysctls,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import read_models
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import MemoryBlocks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import ModelFolder, read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import (
+    Interface,
+    Ipv4Route,
+    Ssh,
     ipv4_routes,
     lasting_interfaces,
     network_of,
     read_interfaces,
     session_facts,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.port_owners import read_owners
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.rails import read_rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.port_owners import PortOwner, read_owners
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rails import Rail, read_rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import Clock
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import (
     PACKAGES,
+    Apt,
+    AptSources,
+    Docker,
+    JoinKey,
     database_of,
     driver_of,
     installed_by_us,
@@ -48,10 +63,57 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import
     read_oom_daemons,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.ssh_ports import read_ssh_ports
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import read_vendor_updates
-from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
+
+
+class Facts(TypedDict):
+    hostname: str | None
+    boot_id: str | None
+    kernel: str
+    kho_off: NotRequired[bool | None]
+    architecture: str
+    memory_bytes: int
+    os: Os
+    product: Product
+    root: bool
+    disks: list[Disk]
+    ssh: Ssh
+    ssh_ports: list[int]
+    default_route_interfaces: list[str]
+    routes: NotRequired[list[Ipv4Route]]
+    interfaces: list[Interface]
+    rails: list[Rail]
+    port_owners: NotRequired[list[PortOwner]]
+    gpu: Identity
+    driver: Driver
+    packages: dict[str, str]
+    installed_by_us: list[str]
+    holds: list[str]
+    apt_preferences: list[Preference]
+    apt: Apt
+    apt_sources: AptSources
+    docker: Docker
+    cdi: list[str]
+    sysctls: dict[str, int | None]
+    oom_daemons: list[str]
+    vendor_updates: list[str]
+    cdi_driver: str | None
+    memory_available_bytes: NotRequired[int | None]
+    memory_pinned_bytes: NotRequired[int | None]
+    memory_blocks: NotRequired[MemoryBlocks | None]
+    clock: Clock
+    machine_digest: NotRequired[str | None]
+    join_key: NotRequired[JoinKey | None]
+    join_keys: NotRequired[dict[str, JoinKey | None]]
+    model_phase: NotRequired[str | None]
+    wishes: NotRequired[list[ShownWish]]
+    model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
 def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
@@ -65,17 +127,15 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     network = network_of(host)
     seen = read_interfaces(host, network)
     rails = read_rails(host, seen)
-    lasting = lasting_interfaces(
-        seen, {*network.session_interfaces, *network.ways_out, *(rail["netdev"] for rail in rails)}
-    )
+    netdevs = {rail["netdev"] for rail in rails}
     bytes_of = memory.lines(host.system)
-    return {
+    found: Facts = {
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": running.read_boot_id(host),
-        "kernel": running.read_kernel(host),
+        "kernel": running.read_kernel(host),  # type: ignore[typeddict-item]  # the controller refuses null
         "kho_off": running.read_kho_off(host),
         "architecture": host.machine,
-        "memory_bytes": bytes_of.get("MemTotal"),
+        "memory_bytes": bytes_of.get("MemTotal"),  # type: ignore[typeddict-item]  # and this
         "memory_available_bytes": bytes_of.get("MemAvailable"),
         "memory_pinned_bytes": bytes_of.get("Hugetlb"),
         "memory_blocks": Notes().read("memory_blocks", lambda: memory.read_blocks(host)),
@@ -87,11 +147,9 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "ssh_ports": read_ssh_ports(host),
         "default_route_interfaces": network.ways_out,
         "routes": ipv4_routes(network),
-        "interfaces": lasting,
+        "interfaces": lasting_interfaces(seen, {*network.session_interfaces, *network.ways_out, *netdevs}),
         "rails": rails,
-        "port_owners": read_owners(
-            host.system, [item for item in seen if item["name"] in {rail["netdev"] for rail in rails}]
-        ),
+        "port_owners": read_owners(host.system, [item for item in seen if item["name"] in netdevs]),
         "gpu": read_identity(host),
         "driver": driver_of(host, packages, database.holds),
         "packages": packages,
@@ -112,5 +170,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
-        **({"model_folders": read_models(host, models)} if models else {}),
     }
+    if models:
+        found["model_folders"] = read_models(host, models)
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_states import inactive_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
@@ -15,7 +16,15 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 
-def read_wishes(host: HostReader) -> list[dict[str, str]]:
+class ShownWish(TypedDict):
+    unit: str
+    who: str
+    since: str
+    until: str
+    shown: str
+
+
+def read_wishes(host: HostReader) -> list[ShownWish]:
     """With those that are asleep. None of a manifest that nobody can read: the engine says that it is damaged."""
     try:
         known = host.system.once(manifests.load)
@@ -29,15 +38,15 @@ def in_force(wishes: Mapping[str, Wish], now: str) -> dict[str, Wish]:
     return {label: wish for label, wish in wishes.items() if not wish.until or now < wish.until}
 
 
-def told(wishes: Mapping[str, Wish], now: str) -> list[dict[str, str]]:
+def told(wishes: Mapping[str, Wish], now: str) -> list[ShownWish]:
     """For people: `shown` is the end as the clock of this host has it, with its zone."""
     return [
-        {"unit": label.partition(":")[2], **wish._asdict(), "shown": _shown(wish.until, now)}
+        _as_shown(label.partition(":")[2], wish, _shown(wish.until, now))
         for label, wish in in_force(wishes, now).items()
     ]
 
 
-def asleep(known: Manifest, system: System) -> list[dict[str, str]]:
+def asleep(known: Manifest, system: System) -> list[ShownWish]:
     """The units that stand still until a request starts them, in the form of a wish without an end."""
     counting = in_force(known.wishes, system.clock.utc())
     names = [
@@ -46,8 +55,12 @@ def asleep(known: Manifest, system: System) -> list[dict[str, str]]:
         if entry.declared.get("woken_by") and not entry.orphan and label not in counting
     ]
     still = inactive_of(system, names) if names else ()
-    nobody = Wish(manifests.ON_DEMAND, "", "")._asdict()
-    return [{"unit": name, **nobody, "shown": ""} for name in names if name in still]
+    nobody = Wish(manifests.ON_DEMAND, "", "")
+    return [_as_shown(name, nobody, "") for name in names if name in still]
+
+
+def _as_shown(unit: str, wish: Wish, shown: str) -> ShownWish:
+    return {"unit": unit, "who": wish.who, "since": wish.since, "until": wish.until, "shown": shown}
 
 
 def _shown(until: str, now: str) -> str:

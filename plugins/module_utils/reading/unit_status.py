@@ -6,13 +6,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Part, Unknown, checked, quoted
 
 READY = "ready"  # the last phase
 _MOST_FAILURES = 10**6  # what is above is no count
+
+
+class UnitStatus(TypedDict):
+    phase: str
+    since: str | None
+    failures: int
+    verdict: str | None
+    text: str | None
+    at: str | None
 
 
 def parse_status(text: str, path: str = status_of(SHORT)) -> Part:

@@ -13,12 +13,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rdma
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import Disk, read_disks
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import read_kernel
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import (
@@ -31,6 +31,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
+
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
 TABLE = "/sys/firmware/dmi/tables/DMI"
 FWUPD = ("fwupdmgr", "get-devices", "--json", "--no-metadata-check", "--no-unreported-check")
@@ -39,7 +42,64 @@ _RECIPE = re.compile(r"spark-ota-.*\.json\Z")
 _KEYS = ("metadata", "package", "firmware", "connectx", "software")
 
 
-def read_release(host: HostReader) -> dict[str, Any]:
+class Metadata(TypedDict):
+    name: str
+    releaseDate: str
+    external_name: NotRequired[str | None]
+    required_match: NotRequired[list[str] | None]
+
+
+class Entry(TypedDict):
+    name: str
+    version: str
+    guid: NotRequired[str]
+
+
+class Content(TypedDict):
+    metadata: Metadata
+    package: NotRequired[list[Entry]]
+    firmware: NotRequired[list[Entry]]
+    connectx: NotRequired[list[Entry]]
+    software: NotRequired[list[Entry]]
+
+
+class Recipe(TypedDict):
+    file: str
+    sha256: str
+    content: Content
+
+
+class Fwupd(TypedDict):
+    name: str
+    plugin: str
+    guids: list[str]
+    version: str
+    offers: str | None
+
+
+class Connectx(TypedDict):
+    device: str
+    version: str
+
+
+class Release(TypedDict):
+    recipes: list[Recipe]
+    broken_recipes: list[str]
+    packages: dict[str, str]
+    held: list[str]
+    pinned_by_us: bool
+    board_vendor: str | None
+    firmware: list[FirmwareEntry] | None
+    fwupd: list[Fwupd] | None
+    connectx: list[Connectx]
+    kernel: str | None
+    driver: str | None
+    command_line: list[str]
+    disks: list[Disk]
+    reboot_required: bool
+
+
+def read_release(host: HostReader) -> Release:
     """All that is read. Of the packages: those that the recipes name, and those that the facts have too."""
     recipes, broken = read_recipes(host)
     named = {entry["name"] for recipe in recipes for entry in recipe["content"].get("package", ())}
@@ -68,9 +128,9 @@ def read_release(host: HostReader) -> dict[str, Any]:
     }
 
 
-def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
+def read_recipes(host: HostReader) -> tuple[list[Recipe], list[str]]:
     """The recipes with their digests, and the files that are none."""
-    recipes: list[dict[str, Any]] = []
+    recipes: list[Recipe] = []
     broken = []
     for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:MAX_RECIPES]:
         content: Any = None
@@ -82,13 +142,8 @@ def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
             content = None
         if is_recipe(content):
             digest = hashlib.sha256(raw).hexdigest()
-            recipes.append(
-                {
-                    "file": name,
-                    "sha256": digest,
-                    "content": {key: content.get(key) for key in _KEYS if content.get(key)},
-                }
-            )
+            parts: Any = {key: content.get(key) for key in _KEYS if content.get(key)}
+            recipes.append({"file": name, "sha256": digest, "content": parts})
         else:
             broken.append(name)
     return recipes, broken
@@ -131,7 +186,7 @@ def read_firmware(host: HostReader) -> list[FirmwareEntry] | None:
         return None
 
 
-def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
+def read_fwupd(host: HostReader) -> list[Fwupd] | None:
     """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer.
 
     fwupdmgr may say something in front of its JSON, and one device that is odd says nothing of the others.
@@ -153,7 +208,7 @@ def _has_guids(device: Any) -> bool:
     return isinstance(guids, list) and bool(guids) and all(isinstance(guid, str) for guid in guids)
 
 
-def _device(device: Mapping[str, Any]) -> dict[str, Any]:
+def _device(device: Mapping[str, Any]) -> Fwupd:
     """Without serial numbers."""
     releases = device.get("Releases")
     offers = [each["Version"] for each in (releases if isinstance(releases, list) else ()) if _is_upgrade(each)]
@@ -173,9 +228,9 @@ def _is_upgrade(release: Any) -> bool:
     return isinstance(flags, list) and "is-upgrade" in flags
 
 
-def read_connectx(host: HostReader) -> list[dict[str, str]]:
+def read_connectx(host: HostReader) -> list[Connectx]:
     """The firmware of each RDMA device of a ConnectX, as sysfs tells without root; empty where none is on the bus."""
-    found = []
+    found: list[Connectx] = []
     for name in host.names(rdma.FOLDER):
         version = host.read(f"{rdma.FOLDER}/{name}/fw_ver")
         if version and name.startswith(("mlx5_", "roce", "ib")):

@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import rebuilds
@@ -36,11 +36,28 @@ _INST = re.compile(r"Inst (\S+) (?:\[[^\]]+\] )?\((\S+)")
 _GONE = re.compile(r"(?:Remv|Purg) (\S+)")
 
 
-def rehearse(host: HostReader, recipes: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> dict[str, Any]:
+class Change(TypedDict):
+    installs: dict[str, str]
+    removes: list[str]
+    error: str
+    download_bytes: int
+    disk_bytes: int
+
+
+class Rehearsal(TypedDict):
+    release: str | None
+    set: str | None
+    set_move: Change
+    rest: Change
+    offers_back: bool
+    lists_age_s: int | None
+
+
+def rehearse(host: HostReader, recipes: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Rehearsal:
     """`asked`: `to`, a release or "newest"; `branch`; `releases`, {name: set}; `sets`, {name: fields of HostSet}."""
     release = chosen(str(asked["to"]), recipes)
     named = asked["releases"].get(release)
-    answer: dict[str, Any] = {
+    answer: Rehearsal = {
         "release": release,
         "set": named,
         "set_move": _nothing(),
@@ -72,13 +89,13 @@ def chosen(to: str, recipes: Sequence[Mapping[str, Any]]) -> str | None:
     return None if newest is None else str(newest["name"])
 
 
-def _nothing(error: str = "") -> dict[str, Any]:
+def _nothing(error: str = "") -> Change:
     return {"installs": {}, "removes": [], "error": error, "download_bytes": 0, "disk_bytes": 0}
 
 
 def _set_move(
     host: HostReader, packages: Mapping[str, str], branch: str, to: HostSet, sets: Mapping[str, HostSet]
-) -> dict[str, Any]:
+) -> Change:
     wanted = host_set.installs(packages, branch, to)
     gone = [name for name in host_set.removes(packages, branch, to, sets) if name in packages]
     open_ = [name for name, version in wanted.items() if version.endswith("*")]
@@ -106,7 +123,7 @@ def _without_our_pins(host: HostReader, folder: Path) -> list[str]:
     return [f"-oDir::Etc::PreferencesParts={folder}"]
 
 
-def _simulated(host: HostReader, command: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
+def _simulated(host: HostReader, command: Sequence[str], words: Sequence[str]) -> Change:
     done = host.system.run([*command, *words], timeout=DEADLINE_S)
     if done.rc != 0:
         return _nothing(apt_errors.explained(done, host.system))

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
-FirmwareEntry = dict[str, str]  # component, version
+from typing import TypedDict
+
 FIRMWARE, END = 45, 127
 _HEADER = 4  # type, length, handle
+
+
+class FirmwareEntry(TypedDict):
+    component: str
+    version: str
 
 
 def firmware_entries(table: bytes) -> list[FirmwareEntry] | None:
     """Component and version of each, in the order of the table. None where it has no firmware or is damaged: what is
     missing then is not known, and no firmware that a release misses."""
-    found = [
+    found: list[FirmwareEntry] = [
         {"component": _string(strings, area[4]), "version": _string(strings, area[5])}
         for kind, area, strings in _structures(table) or ()
         if kind == FIRMWARE and len(area) > 5

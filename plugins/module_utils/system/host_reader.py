@@ -11,11 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
-
-Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import ON_DEMAND
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 
 
-def is_asleep(wish: Wish) -> bool:
+def is_asleep(wish: ShownWish) -> bool:
     """Whether a request starts it; nobody has stopped it."""
     return wish.get("who") == ON_DEMAND
 
 
-def said_of(wish: Wish, me: str | None = None) -> str:
+def said_of(wish: ShownWish, me: str | None = None) -> str:
     """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for. `me`: else of this run."""
     if is_asleep(wish):
         return "asleep, starts when asked"

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import types
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 
 if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
@@ -41,7 +40,7 @@ class Served(TypedDict):
 
 
 class Look(TypedDict):
-    reading: types.Reading
+    reading: Reading
     services: list[Served]
 
 
@@ -53,7 +52,7 @@ def of_line(line: str) -> dict[str, Any] | None:
         look = json.loads(line[len(LINE) :])
     except (ValueError, RecursionError):
         return {"silent": "its answer is no JSON"}
-    wrong = facts_schema.differs(look, Look, "look") or schema.problem(look["reading"])
+    wrong = schema.problem(look, Look, "look")
     return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
 
-# Parameters of gb10.fleet.health_facts, and which limit each is.
+# Options of the load in gb10.fleet.spark_facts, and which limit each is.
 _FIGURES = {
     "seconds": "load_s", "size": "load_size", "free_gib": "load_free_gib", "start_s": "load_start_s",
     "idle_percent": "load_idle_percent",

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Rules, passed_s
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import types
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Counters, Look, Served
@@ -80,11 +81,11 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
     )
 
 
-def _joined(looks: Sequence[Look]) -> types.Reading:
+def _joined(looks: Sequence[Look]) -> Reading:
     """All looks as one reading. An engine that hangs is seen in the counters of its service.
 
-    As in health_facts, counters have no name where nothing but the service of vllm_model counts: its unit is the one
-    that a way out names then.
+    As in the section health, counters have no name where nothing but the service of vllm_model counts: its unit is the
+    one that a way out names then.
     """
     counted = [
         {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]} for look in looks
@@ -98,11 +99,11 @@ def _joined(looks: Sequence[Look]) -> types.Reading:
         }
         for look, services in zip(looks, counted, strict=True)
     ]
-    return cast(types.Reading, {**looks[-1]["reading"], "samples": samples})
+    return cast(Reading, {**looks[-1]["reading"], "samples": samples})
 
 
 def _serving(counters: Counters) -> dict[str, float | None]:
-    return {name: counters[name] for name in types.Serving.__annotations__}  # type: ignore[literal-required]
+    return {name: counters[name] for name in Serving.__annotations__}  # type: ignore[literal-required]
 
 
 def service_row(last: Served, former: Served | None) -> ServiceRow:

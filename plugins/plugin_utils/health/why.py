@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Jud
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Rules
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Load, Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load, Reading
 
 
 @dataclass(frozen=True)

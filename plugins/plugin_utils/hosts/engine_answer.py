@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Between, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 # A host goes back within some 20 s for each rail and 70 s more (engine/kinds.py); a Spark has four rails.
 LONGEST_GUARD_S = 600
@@ -50,7 +52,7 @@ class Answer(TypedDict):
     pending: list[Change]
     orphans: list[Orphan]
     diff: list[dict[str, str]]
-    wishes: list[Wish]
+    wishes: list[ShownWish]
     known: bool
     recorded: bool
     guard: Guard | None
@@ -62,5 +64,5 @@ def problem(answer: dict[str, Any]) -> str | None:
     """The first value that is missing or not what it must be, in words; of the facts only those that are there."""
     if "facts" not in answer:
         return "answer.facts is missing"
-    wrong = facts_schema.unsound(answer["facts"]) if answer["facts"] is not None else None
-    return wrong or facts_schema.differs(answer, Answer, "answer")
+    wrong = schema.unsound(answer["facts"], Facts, "facts") if answer["facts"] is not None else None
+    return wrong or schema.problem(answer, Answer, "answer")

@@ -13,9 +13,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import inventory
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -224,7 +225,7 @@ class Host:
     def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The engine's answer, of which the next run remembers the facts."""
         if answer.get("facts"):
-            if wrong := facts_schema.missing(answer["facts"]):  # their types were judged as they came
+            if wrong := schema.missing(answer["facts"], Facts, "facts"):  # their types were judged as they came
                 raise transport.NoAnswer(self.name, printable(wrong))
             last_facts.write(self.name, self._address, answer["facts"])
         return answer

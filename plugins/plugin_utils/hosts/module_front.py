@@ -14,12 +14,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import 
 class ModuleFront(LongStepAction):
     """Run the module of the same name, as Ansible would, and let through what it may say.
 
-    `answer` is the key of the answer whose types `_wrong` judges.
+    `answers` are the keys of the answer whose types `_wrong` judges.
     """
 
     _supports_async = True
     _has_options = False  # the module itself judges its arguments
-    answer = ""
+    answers: tuple[str, ...] = ()
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
         result: Said = super().run(tmp, task_vars)
@@ -32,12 +32,13 @@ class ModuleFront(LongStepAction):
         else:
             result.update(self._module(task.action, task.args, background=bool(limit_s)))
         if only_begun or any(result.get(word) for word in ("failed", "skipped", "unreachable")):
-            result.pop(self.answer, None)  # that it is none spares no judgement
-        elif wrong := self._wrong(result.get(self.answer)):
+            for key in self.answers:
+                result.pop(key, None)  # that it is none spares no judgement
+        elif wrong := self._wrong(result):
             text = f"{self._asked}: {printable(wrong)}; look at what runs on that host, its answer is not ours"
             return {"failed": True, "msg": text}
         return result
 
-    def _wrong(self, said: Any) -> str | None:
+    def _wrong(self, result: Said) -> str | None:
         """Name the first value that is none of ours."""
         return None

@@ -28,7 +28,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, programs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, engine_answer, scan
 
@@ -182,7 +182,7 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
     try:
         return parse(done["stdout"])
     except ValueError as error:
-        wrong_fact = isinstance(error, facts_schema.WrongFact)
+        wrong_fact = isinstance(error, schema.WrongFact)
         said = printable(str(error)) if wrong_fact else instead(done["stdout"], done["stderr"], str(error))
         raise NoAnswer(str(task_vars["inventory_hostname"]), f"{said} (exit status {done['rc']})") from error
 
@@ -266,7 +266,7 @@ def parse(stdout: str) -> dict[str, Any]:
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
         if wrong := engine_answer.problem(answer):
-            raise facts_schema.WrongFact(wrong)
+            raise schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is built of an image, from its own facts, a recipe and the builder: nothing, a plan, or why not. Pure.
 
-The facts are those of `gb10.fleet.image_facts`. What the plan holds is all that the host does: it decides nothing.
+The facts are those of `gb10.fleet.image_info`. What the plan holds is all that the host does: it decides nothing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An image judged from itself: kernels for the chip of a GB10, security floors, known dead ends. Pure.
 
-The facts are those of `gb10.fleet.image_facts`; what they are judged by is in catalog/image_rules.yml, sm.yml,
+The facts are those of `gb10.fleet.image_info`; what they are judged by is in catalog/image_rules.yml, sm.yml,
 security_floors.yml and images.yml. Where the catalog says otherwise of an image, the image's own files hold.
 """
 

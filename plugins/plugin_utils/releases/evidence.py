@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer,
 
 
 def told(answers: Mapping[str, Mapping[str, Any] | None], catalog: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """`answers`: what gb10.fleet.release_facts returned, by host; of a host that did not answer, nothing is told."""
+    """`answers`: the section release of gb10.fleet.spark_facts, by host; none of a silent host."""
     sound = {host: said for host, said in answers.items() if said and answer.problem(said.get("release")) is None}
     recipes = verdict.union({host: said["release"] for host, said in sound.items()})
     digests = {recipe.name: recipe.sha256 for recipe in recipes}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer, boards, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, target
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import held as troubles
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe, three
@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import R
 
 def named(release: Mapping[str, Any], to: str) -> str:
     """The one name of the release that is asked for; empty where neither the host nor the catalog knows it."""
-    recipe = None if answer.problem(release) else _recipe(release, to)
+    recipe = _recipe(release, to)
     return recipe.name if recipe else ""
 
 
@@ -32,8 +32,6 @@ def held(
     accepted: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Why a host is not moved to a release: its known troubles, all of them in `known_bad`; or that nobody knows it."""
-    if (problem := answer.problem(release)) is not None:
-        return [_unusable(problem)]
     recipe = _recipe(release, to)
     return troubles(release, recipe, _known(known_bad, accepted)) if recipe else [_nobodys(to)]
 
@@ -47,22 +45,16 @@ def _known(known_bad: Sequence[Mapping[str, Any]] = (), accepted: Mapping[str, s
     return Known(releases, catalog.load("host_sets")["host_sets"], [], [], accepted or {})
 
 
-def _unusable(problem: str) -> str:
-    return f"the host's answer cannot be used: {problem}"
-
-
 def _nobodys(to: str) -> str:
     return f"no recipe of {to} is known, so neither are its troubles and firmware: `gb10 release` names those there are"
 
 
 def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
-    """`guids` to stage, and `left`, why other firmware of the release stays. `release`: of gb10.fleet.release_facts.
+    """`guids` to stage, and `left`, why other firmware of the release stays. `release`: of gb10.fleet.spark_facts.
 
     On a board of NVIDIA's a device is staged only where fwupd offers exactly the release's version. A partner's board
     has other GUIDs and other numbers, so what its maker offers is taken; where the maker offers nothing, nothing is.
     """
-    if (problem := answer.problem(release)) is not None:
-        return {"guids": [], "left": [_unusable(problem)]}
     if (recipe := _recipe(release, to)) is None:
         return {"guids": [], "left": [_nobodys(to)]}
     if release["fwupd"] is None:

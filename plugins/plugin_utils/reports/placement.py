@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
 Record = dict[str, Any]
@@ -107,7 +107,7 @@ def _answer(service: Mapping[str, Any], proof: Mapping[str, Any]) -> Mapping[str
     return next((each for each in proof["services"] if each.get("service") == service["name"]), None)
 
 
-def _wish(service: Mapping[str, Any], proof: Mapping[str, Any]) -> Wish | None:
+def _wish(service: Mapping[str, Any], proof: Mapping[str, Any]) -> ShownWish | None:
     return next((wish for wish in proof["facts"].get("wishes") or () if wish["unit"] == service["unit"]), None)
 
 

@@ -96,7 +96,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
             assert quiet
             watch({"event": "playbook_on_start"})
             for host, result in results.items():
-                data = {"resolved_action": "gb10.fleet.image_facts", "host": host, "res": result}
+                data = {"resolved_action": "gb10.fleet.image_info", "host": host, "res": result}
                 watch({"event": "runner_on_ok", "event_data": data})
             return outcome, report or Report()
 

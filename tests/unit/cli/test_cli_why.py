@@ -30,10 +30,10 @@ def answered(
     def runner(**call: Any) -> SimpleNamespace:
         seen.update(call, variables=json.loads(Path(call["private_data_dir"], "variables.json").read_text()))
         for number, record in enumerate(records):
-            data = {"resolved_action": "gb10.fleet.health_facts", "host": f"spark-{number}", "res": {"health": record}}
+            data = {"resolved_action": "gb10.fleet.spark_facts", "host": f"spark-{number}", "res": {"health": record}}
             call["event_handler"]({"event": "runner_on_ok", "event_data": data})
         for host, msg in (bad or {}).items():
-            data = {"resolved_action": "gb10.fleet.health_facts", "host": host, "res": {"msg": msg}}
+            data = {"resolved_action": "gb10.fleet.spark_facts", "host": host, "res": {"msg": msg}}
             call["event_handler"]({"event": "runner_on_failed", "event_data": data})
         counts = {f"spark-{number}": 1 for number in range(len(records))}
         call["event_handler"]({"event": "playbook_on_stats", "event_data": {"ok": counts}})
@@ -100,7 +100,7 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bad_answer_is_the_error_of_its_host_and_others_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = "spark-1: health.samples is empty; look at what runs on that host, its answer is not ours"
+    bad = "spark-1: answer.health is missing; look at what runs on that host, its answer is not ours"
     answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
     result = CLI.invoke(cli.app, ["why", "all", "-i", "a,"])
     assert result.exit_code == playbook.Outcome.failed
@@ -149,7 +149,7 @@ def test_the_playbook_takes_what_the_command_gives() -> None:
 def test_the_next_host_is_asked_where_boots_are_known(boots: Any, asks: bool) -> None:
     """By Ansible's own judgement: it takes no list for true."""
     (play,) = yaml.safe_load(PLAYBOOK.read_text())
-    (conditions,) = [task["when"] for task in play["tasks"] if "gb10.fleet.recorder_facts" in task]
+    (conditions,) = [task["when"] for task in play["tasks"] if task["name"] == "Read what the next host has kept"]
     said = {"flight_recorder_enabled": True, "gb10_cluster": "pair1", "__why_read": {"health": {"boots": boots}}}
     templar = Templar(loader=DataLoader(), variables=said)
     assert all(templar.evaluate_conditional(trust_as_template(condition)) for condition in conditions) is asks
@@ -159,7 +159,7 @@ def test_the_next_host_is_asked_where_boots_are_known(boots: Any, asks: bool) ->
 def test_a_host_without_a_cluster_is_told_of_too(cluster: str | None, asked: str) -> None:
     """Ansible reads whom a task is for before it reads whether there is a task."""
     (play,) = yaml.safe_load(PLAYBOOK.read_text())
-    (task,) = [task for task in play["tasks"] if "gb10.fleet.recorder_facts" in task]
+    (task,) = [task for task in play["tasks"] if task["name"] == "Read what the next host has kept"]
     of_host = {"gb10_cluster": cluster} if cluster else {}
     hostvars = {name: {"inventory_hostname": name, **of_host} for name in ("a", "b")}
     said = {"inventory_hostname": "a", "groups": {"all": ["a", "b"]}, "hostvars": hostvars, **of_host}

@@ -51,7 +51,7 @@ class Hosts:
             named = of_the_inventory | {"res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents})}}
             report.take({"event": "runner_on_ok", "event_data": named})
             for host, services in self.found.items():
-                read = {"resolved_action": "gb10.fleet.services", "host": host, "res": {"services": services}}
+                read = {"resolved_action": "gb10.fleet.spark_facts", "host": host, "res": {"services": services}}
                 report.take({"event": "runner_on_ok", "event_data": read})
             for host in self.silent:
                 report.take(

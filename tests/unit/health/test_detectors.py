@@ -10,10 +10,23 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement, judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 
 from tests.support import health
-from tests.support.health import GIB, MEMORY, NOW, QUIET, RULES, Record, boot, event, gpu, rail, reading, sample
+from tests.support.health import (
+    GIB,
+    MEMORY,
+    NOW,
+    QUIET,
+    RULES,
+    Record,
+    boot,
+    event,
+    gpu,
+    problem,
+    rail,
+    reading,
+    sample,
+)
 
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 BUSY = {"clock": 2418, "power": 86.0, "busy": 96}
@@ -22,7 +35,7 @@ IDLE_UNSURE = {"power_fault", "engine_hung", "rail_degraded"}
 
 
 def said(record: Record) -> Judgement:
-    assert schema.problem(record) is None
+    assert problem(record) is None
     return judge("spark-a", record, RULES)  # type: ignore[arg-type]
 
 

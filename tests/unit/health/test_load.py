@@ -19,10 +19,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System, run_command
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 
 from gb10_fleet import why
-from tests.support.health import GIB, RULES, Record, gpu, sample, serving
+from tests.support.health import GIB, RULES, Record, gpu, problem, sample, serving
 
 IMAGE = "registry.example/vllm@sha256:0"
 WISH = load.Wish(IMAGE, seconds=5, size=64, free_gib=6, start_s=20, idle_percent=10)
@@ -98,7 +97,7 @@ class Host:
 def judged(reading: Record) -> tuple[list[str], bool]:
     """Findings of the GPU's clock, and whether the detector can tell at all."""
     reading = {**reading, "clock": {"epoch_s": None, "source": None, "synchronized": None}}
-    assert schema.problem(reading) is None
+    assert problem(reading) is None
     found = judge("spark-a", reading, RULES)  # type: ignore[arg-type]
     named = [each.id for each in found.findings if each.id in ("power_fault", "gpu_clock_low")]
     return named, "power_fault" not in found.unsure

@@ -136,7 +136,7 @@ def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None
         (glance.LINE + "[" * 100_000, "no JSON"),
         (glance.LINE + "{}", "look"),
         (glance.LINE + json.dumps(look() | {"services": [{"name": 5}]}), "look.services"),
-        (glance.LINE + json.dumps(look() | {"reading": {**reading(), "samples": []}}), "samples is empty"),
+        (glance.LINE + json.dumps(look() | {"reading": {**reading(), "samples": []}}), "samples is []"),
     ],
 )
 def test_an_answer_that_is_not_ours_is_none(line: str, said: str | None) -> None:

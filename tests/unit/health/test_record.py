@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import last_words as record
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, why
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import why
 
-from tests.support.health import FORMER, NOW, RULES, boot, reading
+from tests.support.health import FORMER, NOW, RULES, boot, problem, reading
 
 OFF = NOW - 3700
 BOOTS = [
@@ -52,7 +52,7 @@ def test_a_boot_with_a_dead_clock_hides_no_last_second(first_s: float) -> None:
 
 def test_why_shows_what_the_journal_has_lost() -> None:
     told: Any = reading(boots=BOOTS, recorded=record.last_seconds(kept(), record.ends(BOOTS), 10))
-    assert schema.problem(told) is None
+    assert problem(told) is None
     entries = why.answer("spark-a", told, RULES, 14).timeline
     recorded = [entry for entry in entries if entry.kind == "recorded"]
     (unclean,) = (entry for entry in entries if entry.kind == "unclean_end")

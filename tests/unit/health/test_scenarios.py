@@ -16,10 +16,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import jud
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 
 from lab.vendor.packages import nvidia_smi
-from tests.support.health import RULES, Record
+from tests.support.health import RULES, Record, problem
 
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 DRIVER = "580.142"
@@ -131,7 +130,7 @@ def read(machine: Machine, samples: int = 5) -> Record:
     clock = Still()
     host = replace(HostReader(), system=System(machine.root, machine, clock, privileged=True))
     found = collect(host, samples)
-    assert schema.problem(json.loads(json.dumps(found))) is None
+    assert problem(json.loads(json.dumps(found))) is None
     return found
 
 

@@ -18,11 +18,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health
-from tests.support.health import NOW, RULES, event, gpu, reading, sample
+from tests.support.health import NOW, RULES, event, gpu, problem, reading, sample
 
 STATUS = {"phase": "failed", "failures": 1,
           "failure": {"verdict": "killed", "text": "it was killed", "at": "2026-11-23T11:00:00Z"}}  # fmt: skip
@@ -57,7 +56,7 @@ def line(message: str, unit: str, at_s: int) -> str:
 
 def test_each_service_is_read_by_itself(tmp_path: Path) -> None:
     found = collect(host_with(tmp_path, "chat", "embed", "vllm"), server=counters)
-    assert schema.problem(found) is None
+    assert problem(found) is None
     assert {name: service["phase"] for name, service in found["services"].items()} == {
         "chat": "chat", "embed": "embed", "vllm": "vllm"}  # fmt: skip
     servings = found["samples"][0]["servings"]
@@ -156,7 +155,7 @@ def test_the_engine_that_hangs_is_named() -> None:
         for place in range(3)
     ]  # fmt: skip
     record = reading(samples, processes=[{"pid": 1, "memory_mib": 90000}], unknown={"servings.vllm": "no port"})
-    assert schema.problem(record) is None
+    assert problem(record) is None
     said = judge("spark-a", record, RULES)  # type: ignore[arg-type]
     (hung,) = said.findings
     assert hung.fact.startswith("chat: 3 requests run")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 from tests.support import health
-from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, rail, reading, sample, serving
+from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, problem, rail, reading, sample, serving
 from tests.support.signs import EXAMPLES, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
 
 JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
@@ -16,7 +15,7 @@ JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
 
 def found(record: Record) -> dict[str, str]:
     """Severity by id."""
-    assert schema.problem(record) is None
+    assert problem(record) is None
     return {one.id: one.severity for one in judge("spark-a", record, RULES).findings}  # type: ignore[arg-type]
 
 

@@ -14,9 +14,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates im
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 
-from tests.support.health import NOW, RULES, gpu, reading, sample, serving
+from tests.support.health import NOW, RULES, gpu, problem, reading, sample, serving
 
 REAL = Path(__file__).parents[2] / "fixtures/health/vllm-0.32.0-metrics.txt"
 DAY_S = 86400
@@ -34,7 +33,7 @@ def alarm(
         grown = new or dice.randint(20, 60)
         total_s, count = total_s + grown * now_ms * dice.uniform(0.93, 1.07) / 1000, count + grown
     record: Any = reading(samples, processes=[{"pid": 1, "memory_mib": 90000}])
-    assert schema.problem(record) is None
+    assert problem(record) is None
     found = {finding.id for finding in judge("a", record, RULES).findings}
     assert found <= {"slow_steps"}
     return bool(found)
@@ -65,7 +64,7 @@ def test_steps_of_a_real_vllm() -> None:
 )
 def test_a_certificate_near_its_end(days: float, severity: str | None) -> None:
     record: Any = reading(certificates=[{"file": "/etc/x.pem", "ends_s": NOW + days * DAY_S}])
-    assert schema.problem(record) is None
+    assert problem(record) is None
     found = [finding.severity for finding in judge("a", record, RULES).findings if finding.id == "certificate"]
     assert found == ([severity] if severity else [])
 

@@ -11,18 +11,31 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_check
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 from tests.support import health
-from tests.support.health import FORMER, GIB, MEMORY, NOW, RULES, Record, boot, event, gpu, reading, sample, upgrade
+from tests.support.health import (
+    FORMER,
+    GIB,
+    MEMORY,
+    NOW,
+    RULES,
+    Record,
+    boot,
+    event,
+    gpu,
+    problem,
+    reading,
+    sample,
+    upgrade,
+)
 
 DAY = 86400
 END = NOW - 3700  # of the former boot
 
 
 def why(record: Record, days: float = 14) -> Answer:
-    assert schema.problem(record) is None
+    assert problem(record) is None
     return answer("spark-a", record, RULES, days)  # type: ignore[arg-type]
 
 

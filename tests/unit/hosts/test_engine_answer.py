@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer as engine
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import engine_answer, transport
 
 from tests.support.answers import EMPTY
@@ -62,14 +62,14 @@ def test_the_schema_has_all_that_the_engine_says(tmp_path: Any) -> None:
     ],
 )
 def test_a_wrong_value_is_named(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(facts_schema.WrongFact) as caught:
+    with pytest.raises(schema.WrongFact) as caught:
         parsed({**FULL, **wrong})
     assert str(caught.value).startswith(says)
 
 
 @pytest.mark.parametrize("key", EMPTY)
 def test_a_key_that_is_missing_is_named(key: str) -> None:
-    with pytest.raises(facts_schema.WrongFact, match=f"answer.{key} is missing"):
+    with pytest.raises(schema.WrongFact, match=f"answer.{key} is missing"):
         parsed({name: value for name, value in EMPTY.items() if name != key})
 
 
@@ -80,7 +80,7 @@ def test_no_wrong_value_ends_in_an_error_of_pythons() -> None:
             try:
                 parsed({**FULL, key: wrong})
                 passed += 1
-            except facts_schema.WrongFact:
+            except schema.WrongFact:
                 refused += 1
             except Exception:
                 tracebacks += 1

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NotRequired, get_type_hints
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, transport
 
-from tests.support.answers import EMPTY
+from tests.support.answers import EMPTY, GONE, altered, places, sound_facts
 from tests.support.attacker import tally
 from tests.support.proofs import facts
 
@@ -27,63 +26,10 @@ WRONG: tuple[Any, ...] = (
     None, True, 7, -1, 10**400, 1.5, float("inf"), "", "text", "x" * 5000, [], ["text"], [7], [[]], [{}], {}, {"a": 1},
     {"a": {"b": []}},
 )  # fmt: skip
-GONE = object()
-MORE = {
-    "routes": [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}],
-    "port_owners": [
-        {"interface": "enp1s0f0np0", "file": "/x", "name": "x", "uuid": None, "renderer": "netplan"},
-        {"interface": "enp1s0f0np0", "file": "/y", "name": "y", "uuid": None, "renderer": None},
-    ],
-    "apt_preferences": [{"file": "/x", "package": "nvidia-*", "pin": "version 1", "priority": 1001}],
-    "apt_sources": {
-        "entries": [{"file": "/x", "uri": "http://x", "suite": "y", "components": ["main"], "signed_by": None}],
-        "conflicts": [{"uri": "http://x", "suite": "y", "files": ["/x"], "signed_by": ["/y"]}],
-        "offered": ["docker-ce"],
-    },
-    "memory_available_bytes": 2**36,
-    "clock": {"epoch_s": 1.5e9, "source": "systemd-timesyncd", "synchronized": True},
-    "machine_digest": "0123456789abcdef",
-    "join_key": {"for": "x", "sha256": "y"},
-    "join_keys": {"chat": {"for": "x", "sha256": "y"}},
-    "model_phase": "weights",
-    "wishes": [{"unit": "gb10-vllm.service", "who": "x", "since": "y", "until": "", "shown": ""}],
-}
-
-
-def sound() -> dict[str, Any]:
-    known = {**facts(), **MORE}
-    known["driver"] = {**known["driver"], "pins": [{"file": "/x", "problem": "y"}], "unheld": ["x"]}
-    return known
-
-
-def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to every value in it."""
-    if way:
-        yield way
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from places(item, (*way, key))
-    elif isinstance(value, list):
-        for number, item in enumerate(value[:2]):
-            yield from places(item, (*way, number))
-
-
-def altered(way: tuple[Any, ...], wrong: Any) -> dict[str, Any]:
-    """The sound facts with one value changed. What is on the way to it is copied, all else is shared."""
-    known = sound()
-    inner: Any = known
-    for step in way[:-1]:
-        inner[step] = copy.copy(inner[step])
-        inner = inner[step]
-    if wrong is GONE:
-        del inner[way[-1]]
-    else:
-        inner[way[-1]] = wrong
-    return known
 
 
 def mutations() -> list[tuple[tuple[Any, ...], Any]]:
-    return [(way, wrong) for way in places(sound()) for wrong in (*WRONG, GONE)]
+    return [(way, wrong) for way in places(sound_facts()) for wrong in (*WRONG, GONE)]
 
 
 def use(known: dict[str, Any]) -> None:
@@ -109,23 +55,23 @@ ROLES = (
 
 
 def test_sound_facts_pass() -> None:
-    assert facts_schema.problem(facts()) is None
-    assert facts_schema.problem(sound()) is None
-    use(sound())
+    assert schema.problem(facts(), Facts, "facts") is None
+    assert schema.problem(sound_facts(), Facts, "facts") is None
+    use(sound_facts())
 
 
 def test_the_schema_has_every_fact_that_a_host_says(tmp_path: Path) -> None:
     """What the real reader makes of an empty file system; that it misses much of a host is no matter here."""
     said = spark_facts.collect(HostReader(System(tmp_path)), models=["/models/x"])
-    assert {*get_type_hints(facts_schema.Facts)} == {*said}
+    assert {*get_type_hints(Facts, localns={"NotRequired": NotRequired})} == {*said}
 
 
 def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
     """323 of 1,512 such answers ended in Python's own errors."""
     refused, harmless, tracebacks = 0, 0, []
     for way, wrong in mutations():
-        known = altered(way, wrong)
-        said = facts_schema.problem(known)
+        known = altered(sound_facts(), way, wrong)
+        said = schema.problem(known, Facts, "facts")
         if said is not None:
             refused += 1
             continue
@@ -151,7 +97,7 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
     ],
 )
 def test_a_wrong_fact_is_named(way: tuple[Any, ...], wrong: Any, says: str) -> None:
-    answer = transport.MARKER + json.dumps({**EMPTY, "facts": altered(way, wrong)})
+    answer = transport.MARKER + json.dumps({**EMPTY, "facts": altered(sound_facts(), way, wrong)})
     with pytest.raises(ValueError, match="facts") as caught:
         transport.parse(answer)
     assert str(caught.value) == says

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.action import show_gids
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
 from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
@@ -19,6 +20,7 @@ WORDS = "a host steers the terminal"
 SERVICE = {
     **{"name": "chat", "unit": "gb10-vllm-chat.service", "state": "active", "enabled": True, "since": None},
     **{"phase": None, "load_s": None, "members": [], "memory_gib": 40, "model": "org/chat", "port": 8000, "wish": None},
+    **{"container": "gb10-vllm-chat", "status_file": "/x", "rank": 0, "served_name": None, "url": None},
 }
 # The destination names what comes: a file beside this one, or all that a pipe takes.
 SSH = """#!/bin/bash
@@ -34,9 +36,15 @@ esac
 
 
 def play(
-    folder: Path, kinds: dict[str, Any], module: str = "services", more: dict[str, Any] | None = None, **arguments: Any
+    folder: Path,
+    kinds: dict[str, Any],
+    module: str = "spark_facts",
+    more: dict[str, Any] | None = None,
+    **arguments: Any,
 ) -> tuple[int, str]:
     """A module on hosts of these kinds; of one with data, that is the answer. `more`: keywords of the task."""
+    if module == "spark_facts":
+        arguments = {"sections": ["services"], **arguments}
     put_ssh(folder, SSH)
     for kind, said in kinds.items():
         if said is not None:
@@ -150,20 +158,21 @@ def test_an_answer_gives_ansible_no_orders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "bad"),
+    ("section", "bad"),
     [
-        ("health_facts", {}, {"health": {"samples": 5}}),
-        ("recorder_facts", {"of": "a", "boots": []}, {"recorded": 5}),
-        ("release_facts", {}, {"cluster": []}),
-        ("spark_facts", {}, {"ansible_facts": {"gb10_spark": {"hostname": 5}}}),
+        ("health", {"health": {"samples": 5}}),
+        ("recorded", {"recorded": 5}),
+        ("release", {"cluster": []}),
+        ("coherence", {"verdicts": [{"id": "x"}]}),
+        ("facts", {"ansible_facts": {"gb10_spark": {"hostname": 5}}}),
+        (["services", "health"], says()),
     ],
+    ids=str,
 )
-def test_what_commands_rely_on_is_judged_on_arrival(
-    tmp_path: Path, module: str, arguments: dict[str, Any], bad: Any
-) -> None:
-    key = next(iter(bad))
+def test_what_is_behind_relies_on_is_judged_on_arrival(tmp_path: Path, section: str | list[str], bad: Any) -> None:
+    key = next(iter(bad.keys() - {"changed"}))
     sick = {"sick": {"changed": False, **bad}, "other": {"changed": False, key: 5}, "nothing": {"changed": False}}
-    _, output = play(tmp_path, sick, module, **arguments)
+    _, output = play(tmp_path, sick, sections=section)
     assert recap(output) == dict.fromkeys(sick, "failed"), output
     errors = [line for line in output.splitlines() if line.startswith("fatal: ")]
     assert len([line for line in errors if "its answer is not ours" in line]) == len(sick), output
@@ -198,3 +207,16 @@ def test_a_host_that_never_ends_is_not_asked_for_ever(monkeypatch: pytest.Monkey
     )
     said = action._in_background("gb10.fleet.show_gids", {}, 100, lambda: None)
     assert said == {"failed": True, "msg": "spark-a: it did not end within 100 s"} and len(asked) < 60
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_name_leads_to_its_section(tmp_path: Path, name: str) -> None:
+    """With its options and keys; it says what to write."""
+    arguments = {"of": "a", "boots": [], "shown_s": 5} if name == "recorder_facts" else {}
+    task = {f"gb10.fleet.{name}": arguments, "register": "read", "failed_when": False}
+    tasks = [task, {"ansible.builtin.debug": {"msg": "found: {{ read.keys() | sort }} {{ read.msg | default('') }}"}}]
+    text = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+    _, output = run_playbook(tmp_path, {"here": {"ansible_connection": "local"}}, text)
+    assert f"spark_facts with the section {FORMER[name]}" in output, output
+    missing = [key for key in NEEDED[FORMER[name]] if f"'{key}'" not in output]
+    assert not missing or "Debian or Ubuntu" in output, output

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import chosen, rehearse
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal, chosen, rehearse
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 NEW, OLD = "ubuntu24.04-new", "ubuntu24.04-old"
 SETS = {
@@ -87,7 +87,7 @@ def test_the_set_is_asked_for_by_exact_versions_and_without_our_pins(tmp_path: P
     }  # fmt: skip
     assert found["set_move"]["removes"] == ["linux-modules-nvidia-580-open-6.17.0-1014-nvidia"]
     assert (found["set_move"]["download_bytes"], found["set_move"]["disk_bytes"]) == (3 * 2**20, 3 * 2**21)
-    assert answer.rehearsal_problem(found) is None
+    assert schema.problem(found, Rehearsal, "rehearsal") is None
 
 
 def test_nothing_is_updated_or_installed(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_way_back_is_a_source_that_still_has_the_driver(tmp_path: Path, offe
 def test_a_host_without_dpkg_says_so(tmp_path: Path) -> None:
     host = HostReader(System(tmp_path, lambda argv, stdin, timeout: Completed((), 127), Clock()))
     found = rehearse(host, [], ASKED)
-    assert "cannot be read" in found["rest"]["error"] and answer.rehearsal_problem(found) is None
+    assert "cannot be read" in found["rest"]["error"] and schema.problem(found, Rehearsal, "rehearsal") is None
 
 
 def test_the_newest_is_no_pre_release() -> None:

@@ -183,10 +183,9 @@ def test_a_board_of_nvidias_is_one_in_small_letters_too() -> None:
     assert found["guids"] == [] and "fwupd offers SOCFW 3.0.0" in found["left"][0]
 
 
-def test_an_unknown_release_or_answer_flashes_nothing() -> None:
+def test_an_unknown_release_flashes_nothing() -> None:
     found = flashing.chosen(machine("a", fwupd=[device("SOCFW", "0x02980F00", SOC)], recipes=OWN), "OTA9999")
     assert found["guids"] == [] and "no recipe of OTA9999" in found["left"][0]
-    assert flashing.chosen({"fwupd": "x"}, JULY.name)["guids"] == []
 
 
 def test_a_known_trouble_holds_the_boards_that_it_names() -> None:
@@ -218,11 +217,6 @@ def test_a_release_that_nobody_knows_is_held_and_flashes_nothing_on_any_board(na
     found = flashing.chosen(host, to)
     assert found["guids"] == [] and found["left"][0].startswith(f"no recipe of {to} is known")
     assert flashing.named(host, to) == ""
-
-
-def test_an_answer_that_cannot_be_used_holds_its_host() -> None:
-    assert flashing.held({"fwupd": "x"}, JULY.name, [])[0].startswith("the host's answer cannot be used")
-    assert flashing.named({"fwupd": "x"}, JULY.name) == ""
 
 
 def test_the_evidence_has_the_score_now_and_before() -> None:

@@ -37,7 +37,7 @@ def _tree(path: Path) -> ast.Module:
 
 def test_every_module_of_a_host_has_an_action_in_front() -> None:
     hosts = [path.stem for path in (PLUGINS / "modules").glob("*.py") if runs_on_a_host(path)]
-    assert {"services", "health_facts", "model_files"} <= set(hosts) and "doctor" not in hosts
+    assert {"spark_facts", "image_info", "model_files"} <= set(hosts) and "doctor" not in hosts
     assert without_a_front(PLUGINS) == []
 
 

@@ -111,7 +111,7 @@ def test_settings_that_somebody_else_wrote_hide_no_service(host: Host, written: 
 
 
 def test_hidden_memory_is_what_no_account_has(host: Host) -> None:
-    assert services.memory(host.system) == Memory(100 * GIB, 60 * GIB, 30 * GIB)
+    assert services.memory(host.system) == {"total": 100 * GIB, "available": 60 * GIB, "hidden": 30 * GIB}
     host.file("/proc/meminfo", "MemTotal: 1 kB\n")
     assert services.memory(host.system) is None
 
@@ -128,7 +128,7 @@ def test_hidden_memory_is_what_no_account_has(host: Host) -> None:
     ],
 )
 def test_memory_in_use_by_nobody_did_not_return(hidden: int, others: int, verdict: str) -> None:
-    before, after = Memory(0, 10 * GIB, 0), Memory(100 * GIB, 60 * GIB, hidden * GIB)
+    before, after = 10 * GIB, Memory(total=100 * GIB, available=60 * GIB, hidden=hidden * GIB)
     said = services.judge(before, after, 40, others, 8)
     assert said["verdict"] == verdict
     assert said["text"].startswith("60 GiB are available, 10 before; the service was given 40")

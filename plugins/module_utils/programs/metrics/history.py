@@ -47,20 +47,20 @@ def of_disks(disks: list[dict[str, Any]]) -> Samples:
     return found
 
 
-def of_boots(boots: list[dict[str, Any]], since_s: float, booted_s: float | None = None) -> Samples:
+def of_boots(known: list[boots.Boot], since_s: float, booted_s: float | None = None) -> Samples:
     """`clean` is None of the boot that runs. When it began, uptime knows better: the clock may have been set since."""
-    recent = [boot for boot in boots if boot["last_s"] >= since_s]
+    recent = [boot for boot in known if boot["last_s"] >= since_s]
     found: Samples = []
     for end, clean in (("clean", True), ("unclean", False)):
         found += sample("gb10_boots", sum(boot["clean"] is clean for boot in recent), end=end)
-    for before, boot in zip([None, *boots], boots):
+    for before, boot in zip([None, *known], known):
         if boot["clean"] is None:
             found += sample("gb10_boot_time_seconds", boot["first_s"] if booted_s is None else booted_s)
             found += sample("gb10_boot_former_unclean", before is not None and before["clean"] is False)
     return found
 
 
-def of_events(events: list[dict[str, Any]]) -> Samples:
+def of_events(events: list[kernel_log.Event]) -> Samples:
     """By kind, and for an Xid by its number. What vLLM's unit says has its own metrics."""
     counts: dict[tuple[str, str | None], int] = {}
     for event in events:

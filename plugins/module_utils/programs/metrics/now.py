@@ -37,9 +37,9 @@ def read(host: HostReader, notes: Notes, rail_errors: Collection[str]) -> Sample
     found += of_zones(notes.read("zones", lambda: sensors.read_zones(host)) or [])
     found += of_sensors(notes.read("hwmon", lambda: sensors.read_hwmon(host)) or [])
     found += of_memory(notes.part("memory", lambda: memory.read_memory(host)) or {})
-    blocks = notes.read("blocks", lambda: memory.read_blocks(host)) or {}
-    found += sample("gb10_memory_blocks_free_bytes", blocks.get("free_bytes"))
-    found += sample("gb10_memory_blocks_large_bytes", blocks.get("large_bytes"))
+    blocks = notes.read("blocks", lambda: memory.read_blocks(host))
+    found += sample("gb10_memory_blocks_free_bytes", blocks["free_bytes"] if blocks else None)
+    found += sample("gb10_memory_blocks_large_bytes", blocks["large_bytes"] if blocks else None)
     for resource, read in memory.read_pressures(host, notes).items():
         found += of_pressure(resource, read or {})
     kills = notes.read("oom_kills", lambda: memory.read_oom_kills(host))
@@ -59,7 +59,7 @@ def of_gpu(read: Mapping[str, Any]) -> Samples:
     return found
 
 
-def of_zones(zones: list[dict[str, Any]]) -> Samples:
+def of_zones(zones: list[sensors.Zone]) -> Samples:
     found: Samples = []
     for zone in zones:
         labels = {"zone": zone["zone"], "type": zone["type"]}
@@ -68,7 +68,7 @@ def of_zones(zones: list[dict[str, Any]]) -> Samples:
     return found
 
 
-def of_sensors(read: list[dict[str, Any]]) -> Samples:
+def of_sensors(read: list[sensors.Sensor]) -> Samples:
     units = {"temperature_c": "gb10_sensor_celsius", "power_w": "gb10_sensor_watts"}
     found: Samples = []
     for sensor in read:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: image_facts
+module: image_info
 short_description: Say what is in a container image, and which GPUs it has kernels for
 version_added: "0.1.0"
 description:
@@ -29,7 +29,7 @@ author:
 
 EXAMPLES = r"""
 - name: Look into an image
-  gb10.fleet.image_facts:
+  gb10.fleet.image_info:
     image: nvcr.io/nvidia/vllm:26.10-py3
   register: image
 

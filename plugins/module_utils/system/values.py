@@ -1,0 +1,62 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Name what a value of an answer must be beside its type: `Annotated[list[Sample], Filled()]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+
+class Parsed(NamedTuple):
+    """A text that this function takes."""
+
+    parse: Callable[[str], object]
+    wanted: str
+
+    def holds(self, value: Any) -> bool:
+        try:
+            self.parse(value)
+        except ValueError:
+            return False
+        return True
+
+
+class Between(NamedTuple):
+    """A number within these limits."""
+
+    least: float
+    most: float
+
+    @property
+    def wanted(self) -> str:
+        return f"a number from {self.least:g} to {self.most:g}"
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.least <= value <= self.most)
+
+
+class Filled(NamedTuple):
+    """A list with something in it."""
+
+    wanted: str = "a list with an entry"
+
+    def holds(self, value: Any) -> bool:
+        return bool(value)
+
+
+def _interface(text: str) -> object:
+    import ipaddress  # a host that only says its addresses does not need it
+
+    return ipaddress.ip_interface(text)
+
+
+def _address(text: str) -> object:
+    import ipaddress
+
+    return ipaddress.ip_address(text)
+
+
+Cidr = Annotated[str, Parsed(_interface, "an address")]
+Address = Annotated[str, Parsed(_address, "an address")]

@@ -1,0 +1,104 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare an answer of a host with the types of its reader, on arrival.
+
+A host may be sick or hostile, so everything behind this may rely on the types. Keys that no type names pass: nothing
+reads them. A type may say more than Python's own: module_utils/system/values.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+SHOWN = 60  # characters of a wrong value
+_MOST = 2**63  # of a number; the kernel has no larger ones
+
+
+class WrongFact(ValueError):
+    """A value of a host that is missing or of another type than it must be; the text names it."""
+
+
+def problem(value: object, kind: Any, where: str) -> str | None:
+    """The first value that is missing or not what its type says, in words; None where all are sound."""
+    if is_typeddict(kind):
+        return missing(value, kind, where) or unsound(value, kind, where)
+    origin, inner = _parts(kind)
+    if origin is Annotated:
+        wrong = problem(value, inner[0], where)
+        return wrong or (None if inner[1].holds(value) else _wrong(value, inner[1].wanted, where))
+    if origin in (Union, UnionType):
+        choices = [choice for choice in inner if choice is not NoneType]
+        return None if value is None else problem(value, choices[0], where)
+    if origin is list:
+        if not isinstance(value, list):
+            return _wrong(value, "a list", where)
+        return _first(problem(item, inner[0], f"{where}[{number}]") for number, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            return _wrong(value, "a mapping", where)
+        return _first(problem(item, inner[1], f"{where}.{key}"[:SHOWN]) for key, item in value.items())
+    return None if _is(value, kind) else _wrong(value, _NAMES[kind], where)
+
+
+def missing(value: object, kind: Any, where: str) -> str | None:
+    """The first key of a mapping that is not there."""
+    if not isinstance(value, dict):
+        return _wrong(value, "a mapping", where)
+    return _first(f"{where}.{key} is missing" for key, _, needed in _keys(kind) if needed and key not in value)
+
+
+def unsound(value: object, kind: Any, where: str) -> str | None:
+    """The first value of those that are there which is not what its type says."""
+    if not isinstance(value, dict):
+        return _wrong(value, "a mapping", where)
+    return _first(problem(value[key], hint, f"{where}.{key}") for key, hint, _ in _keys(kind) if key in value)
+
+
+_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+@cache
+def _keys(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Of each key of a mapping its name, its type, and whether it has to be there."""
+    # The types of what travels to a host cannot import NotRequired there.
+    hints = get_type_hints(kind, localns={"NotRequired": NotRequired}, include_extras=True)
+    return tuple((key, _bare(hint), get_origin(hint) is not NotRequired) for key, hint in hints.items())
+
+
+@cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(kind), get_args(kind)
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+
+
+def _is(value: object, kind: type) -> bool:
+    """A truth value is no number here, and a number that no kernel has is none either."""
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if isinstance(value, (int, float)):
+        return isinstance(value, (int, float) if kind is float else kind) and abs(value) < _MOST
+    return isinstance(value, kind)
+
+
+def _wrong(value: object, wanted: str, where: str) -> str:
+    shown = repr(value)
+    return f"{where} is {shown[:SHOWN]}{'...' if len(shown) > SHOWN else ''}, and must be {wanted}"
+
+
+def _first(problems: Any) -> str | None:
+    return next((found for found in problems if found), None)

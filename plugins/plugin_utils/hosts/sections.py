@@ -1,0 +1,75 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What gb10.fleet.spark_facts answers, by section: every value of it is checked on arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import Verdict
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Line
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
+
+# Modules of their own before; meta/runtime.yml leads their names here for one release.
+FORMER = {
+    "health_facts": "health",
+    "release_facts": "release",
+    "driver_coherence": "coherence",
+    "services": "services",
+    "recorder_facts": "recorded",
+}
+NEEDED = {
+    "facts": ("ansible_facts",),
+    "health": ("health",),
+    "release": ("release", "cluster"),
+    "coherence": ("coherent", "verdicts", "against_a_boot", "kernel", "driver", "stdout_lines"),
+    "services": ("services", "memory"),
+    "recorded": ("recorded",),
+}
+WITH = {"plan": "rehearsal", "stopped": "returned"}  # an option, and the key that the answer has then
+
+
+class Spark(TypedDict):
+    gb10_spark: Facts
+
+
+class Answer(TypedDict):
+    """All sections. `before` is what an earlier version of ours may have written: its reader judges it."""
+
+    ansible_facts: NotRequired[Spark]
+    health: NotRequired[Reading]
+    release: NotRequired[Release]
+    cluster: NotRequired[str]
+    rehearsal: NotRequired[Rehearsal]
+    coherent: NotRequired[bool]
+    verdicts: NotRequired[list[Verdict]]
+    against_a_boot: NotRequired[list[Verdict]]
+    kernel: NotRequired[str]
+    driver: NotRequired[Driver]
+    stdout_lines: NotRequired[list[str]]
+    services: NotRequired[list[Service]]
+    memory: NotRequired[Memory | None]
+    returned: NotRequired[Returned]
+    recorded: NotRequired[list[Line]]
+
+
+KEYS = tuple(Answer.__annotations__)
+
+
+def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str, Any]) -> str | None:
+    """The first value that is missing or not what it must be, in words; what was not asked for is judged as well."""
+    needed = [key for section in asked for key in NEEDED.get(section, ())]
+    needed += [key for option, key in WITH.items() if options.get(option)]
+    for key in (key for key in needed if key not in said):
+        return f"answer.{key} is missing"
+    wrong = schema.problem(said, Answer, "answer")
+    return wrong or (answer.excess(said["release"]) if "release" in said else None)
