@@ -59,7 +59,7 @@ class Spark:
 
     def __init__(self, root: Path, name: str, known: dict[str, Any] | None = None) -> None:
         self.root, self.name, self.now_s = root, name, 0.0
-        self.tokens = self.ticks = 0
+        self.tokens, self.symbol_errors = 0, 7
         self.smi: dict[str, Any] = {"__name__": "smi"}
         exec(_program(), self.smi)  # noqa: S102 - the lab's own
         self.smi["RUN"] = root / "run/gb10-lab"
@@ -192,8 +192,8 @@ class Spark:
         if not self.frozen:
             self.now_s = now_s
             self.tokens += self.rate
-            self.ticks += 1
-            self.write(f"{RAIL}/ports/1/counters/symbol_error", str(7 + self.rail_errors * self.ticks))
+            self.symbol_errors += self.rail_errors
+            self.write(f"{RAIL}/ports/1/counters/symbol_error", str(self.symbol_errors))
             self.written = self._collected()
         return "".join(self.written.values())
 

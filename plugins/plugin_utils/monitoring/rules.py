@@ -35,7 +35,7 @@ def collector(known: Mapping[str, Any]) -> dict[str, Any]:
     rules, interval_s = limits.rules(), known["interval_s"]
 
     def readings(seconds: str, more: int) -> int:
-        return math.ceil(known[seconds] / interval_s) + more
+        return math.ceil(float(known[seconds]) / float(interval_s)) + more
 
     decides = ("severity", "needs", "needs_one", "against", "least")
     return {
