@@ -15,8 +15,9 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from lab.vendor.packages import nvidia_smi
@@ -43,16 +44,27 @@ def settings() -> dict[str, Any]:
     return found
 
 
+class SetClock(Clock):
+    """A clock that stands where it is set."""
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+
+    def now(self) -> float:
+        return self.now_s
+
+
 class Spark:
     """A healthy host under load that serves; a fault changes it, `calm` takes the fault back."""
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, root: Path, name: str, known: dict[str, Any] | None = None) -> None:
         self.root, self.name, self.now_s = root, name, 0.0
-        self.tokens = self.ticks = 0
+        self.tokens, self.symbol_errors = 0, 7
         self.smi: dict[str, Any] = {"__name__": "smi"}
         exec(_program(), self.smi)  # noqa: S102 - the lab's own
         self.smi["RUN"] = root / "run/gb10-lab"
-        self.settings = settings()
+        self.settings = rules.collector(known) if known else settings()
+        (root / "run/gb10-metrics").mkdir(parents=True, exist_ok=True)
         self.calm()
 
     def calm(self) -> None:
@@ -180,16 +192,16 @@ class Spark:
         if not self.frozen:
             self.now_s = now_s
             self.tokens += self.rate
-            self.ticks += 1
-            self.write(f"{RAIL}/ports/1/counters/symbol_error", str(7 + self.rail_errors * self.ticks))
+            self.symbol_errors += self.rail_errors
+            self.write(f"{RAIL}/ports/1/counters/symbol_error", str(self.symbol_errors))
             self.written = self._collected()
         return "".join(self.written.values())
 
     def _collected(self) -> dict[str, str]:
         """As the files of a host: by part."""
-        system = System(self.root, self.run, privileged=True)
+        system = System(self.root, self.run, privileged=True, clock=SetClock(self.now_s))
         host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s)
-        return {part: main.collect(part, host, self.settings, self.served) for part in ("now", "history")}
+        return {part: main.collect(part, host, self.settings, self.served) for part in ("history", "now")}
 
 
 SERIES = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)

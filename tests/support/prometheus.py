@@ -28,6 +28,7 @@ PATIENCE_S = 120  # until something that should come counts as missing; nothing 
 INTERVAL_S = 2
 # A machine that is busy may read late: only then has the collector stopped.
 QUICK = rules.figures(interval_s=INTERVAL_S, history_s=8, window_s=8, hang_s=4, settled_s=4, missed=8)
+COLLECTED = {**QUICK, "interval_s": 1}  # the collector runs twice in an interval, so that none is missed
 EXPORTER = "prometheus-node-exporter"
 
 
@@ -37,7 +38,7 @@ class Fleet:
     def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
         self.root = root
         names = names or [*FAULTS, *(name for name, _fault in healthy())]
-        self.sparks = {name: Spark(root / "hosts" / name, name) for name in names}
+        self.sparks = {name: Spark(root / "hosts" / name, name, COLLECTED) for name in names}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.port, self.exporter_port = free_port(), free_port()
         self.over = threading.Event()

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,5 +163,6 @@ def passed_s(first: Mapping[str, Any], last: Mapping[str, Any]) -> float:
 
 def median(values: Sequence[float | None]) -> float | None:
     """Of the known ones; None where there is none."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    known = sorted(value for value in values if value is not None)
+    half = len(known) // 2  # `statistics` costs a host 10 ms to import
+    return (known[half] + known[~half]) / 2 if known else None

@@ -1,45 +1,69 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of Prometheus, from catalog/monitoring.yml and the limits of the detectors. Pure."""
+"""The rules of Prometheus and what the collector goes by, from catalog/monitoring.yml and the limits of the detectors.
+
+An alert without an expression is one for its findings: the collector judges, and Prometheus waits and tells. Pure.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import SLOWED, Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import OTHERS
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import SLOWED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 # The words of alerts that people route by, for those of findings.
 SEVERITIES = {"error": "critical", "warn": "warning", "info": "info"}
 _NAME = re.compile(r"<([a-z_]+)>")
+_GROUP = re.compile(r"(xid|log)_(?:error|warn)\Z")  # all Xids or lines of a severity
 
 
 def figures(**others: Any) -> dict[str, Any]:
     """All that an expression may name; `others` replace some."""
     rules = limits.rules()
     own = {name: entry["value"] for name, entry in catalog.load("monitoring")["figures"].items()}
-    lists = {
-        "slowed": SLOWED,
-        "losses": rules.losses,
-        "xids_error": [number for number, xid in rules.xids.items() if xid["severity"] == "error"],
-        "xids_info": [number for number, xid in rules.xids.items() if xid["severity"] == "info"],
-        "events_error": _lines(rules, "error"),
-        "events_warn": _lines(rules, "warn"),
+    return {**rules.limits, **own, "slowed": "|".join(sorted(SLOWED)), **others}
+
+
+def collector(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the collector. Of signs and Xids only what decides travels: a metric has no words."""
+    rules, interval_s = limits.rules(), known["interval_s"]
+
+    def readings(seconds: str, more: int) -> int:
+        return math.ceil(float(known[seconds]) / float(interval_s)) + more
+
+    decides = ("severity", "needs", "needs_one", "against", "least")
+    return {
+        "recent_days": known["recent_days"],
+        "event_s": known["event_s"],
+        "vllm_families": catalog.load("monitoring")["vllm_families"]["value"],
+        "gap_s": known["missed"] * interval_s,
+        "spans": {
+            OTHERS: [known["busy_readings"]],
+            "check_power_fault": [known["busy_readings"], readings("burst_s", 1)],
+            "check_hang": [readings("hang_s", 2)],  # two, for a timer may be early
+            "check_rail_errors": [readings("history_s", 1)],
+        },
+        "rules": {
+            "limits": {name: known[name] for name in rules.limits},
+            "rail_errors": sorted(rules.rail_errors),
+            "losses": sorted(rules.losses),
+            "displays": [],
+            "signs": {
+                name: {"way_out": "", "meaning": "", **{key: sign[key] for key in decides if key in sign}}
+                for name, sign in rules.signs.items()
+            },
+            "xids": {
+                number: {"severity": xid["severity"], "meaning": "", **({"actions": {}} if "actions" in xid else {})}
+                for number, xid in rules.xids.items()
+            },
+        },
     }
-    return {**rules.limits, **own, **{name: "|".join(sorted(words)) for name, words in lists.items()}, **others}
-
-
-def _lines(rules: Rules, severity: str) -> list[str]:
-    """Kinds of lines that are a fault wherever they are. What a line needs beside it, the detectors alone see."""
-    return [
-        name[len("log_") :]
-        for name, sign in rules.signs.items()
-        if name.startswith("log_") and sign["severity"] == severity and not {"needs", "needs_one"} & set(sign)
-        if name != "log_xid"
-    ]
 
 
 def render(known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
@@ -66,7 +90,7 @@ def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) ->
     held = hold_s(entry, known)
     return {
         "alert": entry["value"],
-        "expr": _filled(entry["expr"], known),
+        "expr": _filled(entry["expr"], known) if "expr" in entry else found(entry),
         **({"for": f"{held:g}s"} if held else {}),
         "labels": {"severity": SEVERITIES[entry["severity"]]},
         "annotations": {
@@ -74,6 +98,17 @@ def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) ->
             "runbook_url": f"{runbooks}/{entry['value']}.md",
         },
     }
+
+
+def found(entry: Mapping[str, Any]) -> str:
+    """The findings of an alert; what a detector takes for information is none, unless the alert is information."""
+    groups = {_GROUP.match(id_)[1] for id_ in entry["findings"] if _GROUP.match(id_)}  # type: ignore[index]
+    ids = "|".join([f"{group}_.+" for group in sorted(groups)] or entry["findings"])
+    named = f'id=~"{ids}"' if groups or len(entry["findings"]) > 1 else f'id="{ids}"'
+    severity = {"info": "", "warn": ', severity!="info"', "error": ', severity!="info"'}[entry["severity"]]
+    if groups:  # an alert for each severity
+        severity = f', severity="{entry["severity"]}"'
+    return f"gb10_finding{{{named}{severity}}} == 1"
 
 
 def _filled(text: str, known: Mapping[str, Any]) -> str:

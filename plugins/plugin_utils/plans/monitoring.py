@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, limits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring.rules import collector, figures
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
 
 PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
@@ -93,14 +94,7 @@ class MonitoringPlan(RolePlan):
     @property
     def settings(self) -> str:
         """Return what the collector goes by."""
-        content, rules = catalog.load("monitoring"), limits.rules()
-        known = {
-            "recent_days": rules.limits["recent_days"],
-            "event_s": content["figures"]["event_s"]["value"],
-            "rail_errors": sorted(rules.rail_errors),
-            "vllm_families": content["vllm_families"]["value"],
-        }
-        return json.dumps(known, indent=1) + "\n"
+        return json.dumps(collector(figures()), indent=1) + "\n"
 
     @property
     def rules(self) -> str:
@@ -123,13 +117,13 @@ def plan(view: View) -> MonitoringPlan:
     """The plan for one host; one that is not watched is not judged."""
     settings = view.settings(MonitoringSettings)
     enabled, server = settings.monitoring_enabled, settings.monitoring_enabled and settings.monitoring_server
-    figures = catalog.load("monitoring")["figures"]
+    known = figures()
     listen = f"{addresses.in_url(settings.monitoring_address)}:{settings.monitoring_port}"
     return MonitoringPlan(
         refusals=(*_refusals(settings), *(_unheard(view, settings) if server else ())) if enabled else (),
         enabled=enabled,
         listen=listen,
-        parts=(Part("now", figures["interval_s"]["value"]), Part("history", figures["history_s"]["value"])),
+        parts=(Part("now", known["interval_s"]), Part("history", known["history_s"])),
         servers=SERVERS if server else (),
         targets=(Target(view.host, listen), *_targets(settings)) if server else (),
         grafana=server and settings.monitoring_grafana,

@@ -12,20 +12,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, main, services
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from tests.support.attacker import NOBODY, needs_root, public_folder, tally
-from tests.support.monitored import RAIL, Spark, samples
+from tests.support.monitored import FAULTS, RAIL, Spark, samples
+from tests.support.monitored import settings as monitored_settings
 
 ROOT = Path(__file__).parents[3]
 UTILS = ROOT / "plugins/module_utils"
+ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"]}
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
@@ -87,10 +91,10 @@ def test_every_family_is_written(spark: Spark) -> None:
 
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
     host = replace(HostReader(), system=System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127)))
+    said = ("gb10_unknown", "gb10_collector", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
     for part in ("now", "history"):
-        known = {"vllm_families": [], "rail_errors": [], "recent_days": 7, "event_s": 3600}
-        found = samples(main.collect(part, host, known))
-        numbers = [name for name in found if not name.startswith(("gb10_unknown", "gb10_collector", "gb10_gpu_state"))]
+        found = samples(main.collect(part, host, monitored_settings()))
+        numbers = [name for name in found if not name.startswith(said)]
         assert numbers == []
         assert any(name.startswith("gb10_unknown") for name in found)
 
@@ -250,3 +254,62 @@ def test_it_runs_alone_with_what_travels(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-ISBc", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "gb10_memory_total_bytes" in done.stdout and 'gb10_collector_time_seconds{part="history"}' in done.stdout
+
+
+def findings(spark: Spark, now_s: float) -> dict[str, str]:
+    found = re.findall(r'gb10_finding\{id="(\w+)",severity="(\w+)"\} 1', spark.text(now_s))
+    assert len(found) == len(dict(found)), "one series for each id"
+    return dict(found)
+
+
+def test_a_finding_is_written_while_it_lasts(spark: Spark) -> None:
+    assert findings(spark, 1000) == {}
+    spark.log("Kernel panic - not syncing: Fatal exception in interrupt")
+    spark.log("NVRM: Xid (PCI:000f:01:00): 43, pid=1, channel reset")
+    assert findings(spark, 1015) == {"log_panic": "error", "xid_43": "info"}
+    spark.calm()
+    assert findings(spark, 1030) == {}
+
+
+def test_what_the_detectors_see_is_bounded_and_ends_at_a_gap(spark: Spark) -> None:
+    kept = spark.root / "run/gb10-metrics/samples.json"
+    most = max(max(counts) for counts in spark.settings["spans"].values())
+    for tick in range(most + 3):
+        spark.text(1000 + 15 * tick)
+    assert len(json.loads(kept.read_text())) == most
+    assert set(json.loads(kept.read_text())[0]["rails"][0]["counters"]) <= set(spark.settings["rules"]["rail_errors"])
+    spark.text(1000 + 15 * most + spark.settings["gap_s"] + 60)
+    assert len(json.loads(kept.read_text())) == 1
+    spark.text(1)  # the clock stands before what was kept: another boot
+    assert len(json.loads(kept.read_text())) == 1
+
+
+def test_bursts_of_load_are_a_power_fault_though_a_short_look_cannot_tell(spark: Spark) -> None:
+    for tick in range(12):
+        spark.gpu(2223, 12, 0, 40) if tick % 4 else spark.gpu(695, 14, 96, 50)
+        found = findings(spark, 1000 + 15 * tick)
+    assert found == {"power_fault": "error"}
+
+
+def test_what_cannot_be_judged_costs_no_metric(spark: Spark) -> None:
+    spark.text(1000)
+    kept = spark.root / "run/gb10-metrics/samples.json"
+    (sample,) = json.loads(kept.read_text())
+    kept.write_text(json.dumps([{"steady_s": sample["steady_s"]}]))  # of another version
+    found = samples(spark.text(1015))
+    assert 'gb10_unknown{part="now",path="findings"}' in found and "gb10_gpu_clock_hertz" in found
+
+
+def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> None:
+    """The findings of the fault of each alert that comes from one."""
+    for alert, entry in ALERTS.items():
+        spark.calm()
+        spark.text(-1e6)  # nothing is left of the fault before
+        FAULTS[alert](spark)
+        for tick in range(16):
+            found = findings(spark, 1e6 + 15 * tick)
+        assert "expr" in entry or any(rule_has(entry, id_, severity) for id_, severity in found.items()), alert
+
+
+def rule_has(entry: dict[str, Any], id_: str, severity: str) -> bool:
+    return id_ in entry["findings"] or f"{id_.partition('_')[0]}_{severity}" in entry["findings"]

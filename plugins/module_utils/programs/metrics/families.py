@@ -76,6 +76,11 @@ HISTORY = {
     ),
 }
 ALWAYS = {
+    "gb10_finding": (
+        GAUGE,
+        "1 while `gb10 why` would find this on the host. An Xid has its number in id, a line of the journal its kind.",
+        _SELF,
+    ),
     "gb10_unknown": (GAUGE, "1 for a value that could not be read; `gb10 why` says the reason.", _SELF),
     "gb10_collector_time_seconds": (GAUGE, "When the collector ran last, by part.", _SELF),
     "gb10_collector_seconds": (GAUGE, "How long its last run took.", _SELF),

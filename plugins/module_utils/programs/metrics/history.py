@@ -18,12 +18,16 @@ DAY_S = 86400
 _CHANGES = frozenset({"kernel", "firmware", "driver"})
 
 
-def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> Samples:
-    """All samples of this part. Of the journal only what is young is read, which costs little."""
+def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> tuple[Samples, dict[str, Any]]:
+    """All metrics of this part, and what a reading of health has of it.
+
+    Of the journal only what is young is read, which costs little.
+    """
     now_s, boot_id = host.time_of_day(), running.read_boot_id(host)
     computing = notes.read("processes", lambda: gpu.read_processes(host))
     found = sample("gb10_gpu_processes", None if computing is None else len(computing))
-    found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
+    disks = notes.read("disks", lambda: sensors.read_disks(host, notes.reasons))
+    found += of_disks(disks or [])
     known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
     up_s = notes.read("uptime_s", lambda: running.read_uptime(host))
     if known is not None:
@@ -32,7 +36,8 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
             notes.reasons["boots"] = "journalctl does not list the boot that runs"
     young = up_s is not None and up_s < event_s
     events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s, this_boot=young))
-    return found + of_events(events or [])
+    reading = {"processes": computing, "disks": disks, "boots": known, "events": events}
+    return found + of_events(events or []), reading
 
 
 def of_disks(disks: list[dict[str, Any]]) -> Samples:

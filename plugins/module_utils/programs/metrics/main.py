@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The collector: one run writes one file for node_exporter. No daemon: a timer starts it, and it ends.
 
-`now` reads what changes by the second, `history` what costs more and changes by the hour. The role `monitoring`
+`now` reads what changes by the second, `history` what costs more and changes by the hour. `now` judges both, over its
+last samples, by the detectors of `gb10 why`. The role `monitoring`
 installs this folder, with the readers of module_utils/reading that it needs, as the program of two timers.
 """
 
@@ -17,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
-from . import exposition, history, now, services
+from . import exposition, findings, history, now, services
 from .exposition import Samples, sample
 
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
@@ -31,14 +33,33 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
     """The text of one part. Nothing here raises: what cannot be read has no sample, and a line in gb10_unknown."""
     began, notes, of_vllm = _spent(), Notes(), ""
     if part == "now":
-        samples = now.read(host, notes, settings["rail_errors"])
-        own, of_vllm = services.read(host, notes, dict(settings["vllm_families"]), fetch)
-        samples += own
+        samples, of_vllm = _now(host, notes, settings, fetch)
     else:
-        samples = history.read(host, notes, settings["recent_days"], settings["event_s"])
+        samples, reading = history.read(host, notes, settings["recent_days"], settings["event_s"])
+        _keep(host, notes, "history", findings.of_history(reading, notes.reasons))
     for path in notes.reasons:
         samples += sample("gb10_unknown", 1, part=part, path=path)
     return exposition.render(samples + _of_itself(part, host, began)) + of_vllm
+
+
+def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: services.Fetch) -> tuple[Samples, str]:
+    seen = now.look(host, notes)
+    zones = notes.read("zones", lambda: sensors.read_zones(host))
+    errors = settings["rules"]["rail_errors"]
+    samples = now.read(host, notes, seen, zones or [], errors)
+    served = services.read(host, notes, dict(settings["vllm_families"]), fetch)
+    seen["servings"] = served.servings
+    for rail in seen["rails"] or ():  # the other hundred counters tell of no fault
+        rail["counters"] = {name: count for name, count in rail["counters"].items() if name in errors}
+    most = max(max(counts) for counts in settings["spans"].values())
+    last = findings.follow(findings.kept(host, "samples", []), seen, most, settings["gap_s"])
+    _keep(host, notes, "samples", last)
+    reading = {"samples": last, "zones": zones, "services": served.services}
+    return samples + served.samples + findings.find(host, notes, reading, settings), served.text
+
+
+def _keep(host: HostReader, notes: Notes, name: str, what: Any) -> None:
+    notes.read(f"kept.{name}", lambda: findings.keep(host, name, what))
 
 
 def _of_itself(part: str, host: HostReader, began: tuple[float, float]) -> Samples:

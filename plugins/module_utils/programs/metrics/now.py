@@ -31,20 +31,36 @@ _RAIL = {
 }
 
 
-def read(host: HostReader, notes: Notes, rail_errors: Collection[str]) -> Samples:
-    """All samples of this part; what is missing is noted. `rail_errors`: the counters that tell of a fault."""
-    found = of_gpu(notes.part("gpu", lambda: gpu.read_gpu(host)) or {})
-    found += of_zones(notes.read("zones", lambda: sensors.read_zones(host)) or [])
+def look(host: HostReader, notes: Notes) -> dict[str, Any]:
+    """One sample, as a reading of health has it, but for what the servers count; what is missing is noted."""
+    return {
+        "at_s": round(host.time_of_day(), 2),
+        "steady_s": round(host.system.clock.now(), 2),
+        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
+        "serving": None,
+        "memory": notes.part("memory", lambda: memory.read_memory(host)),
+        "blocks": notes.read("blocks", lambda: memory.read_blocks(host)),
+        "pressure": memory.read_pressures(host, notes),
+        "rails": notes.read("rails", lambda: rails.read_rails(host)),
+    }
+
+
+def read(
+    host: HostReader, notes: Notes, seen: Mapping[str, Any], zones: list[sensors.Zone], rail_errors: Collection[str]
+) -> Samples:
+    """All metrics of this part. `seen`: the sample; `rail_errors`: the counters that tell of a fault."""
+    found = of_gpu(seen["gpu"] or {})
+    found += of_zones(zones)
     found += of_sensors(notes.read("hwmon", lambda: sensors.read_hwmon(host)) or [])
-    found += of_memory(notes.part("memory", lambda: memory.read_memory(host)) or {})
-    blocks = notes.read("blocks", lambda: memory.read_blocks(host))
-    found += sample("gb10_memory_blocks_free_bytes", blocks["free_bytes"] if blocks else None)
-    found += sample("gb10_memory_blocks_large_bytes", blocks["large_bytes"] if blocks else None)
-    for resource, read in memory.read_pressures(host, notes).items():
+    found += of_memory(seen["memory"] or {})
+    blocks = seen["blocks"] or {}
+    found += sample("gb10_memory_blocks_free_bytes", blocks.get("free_bytes"))
+    found += sample("gb10_memory_blocks_large_bytes", blocks.get("large_bytes"))
+    for resource, read in seen["pressure"].items():
         found += of_pressure(resource, read or {})
     kills = notes.read("oom_kills", lambda: memory.read_oom_kills(host))
     found += sample("gb10_oom_kills_total", kills)
-    return found + of_rails(notes.read("rails", lambda: rails.read_rails(host)) or [], rail_errors)
+    return found + of_rails(seen["rails"] or [], rail_errors)
 
 
 def of_gpu(read: Mapping[str, Any]) -> Samples:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Callable
+from functools import partial
+from typing import Any, Callable, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import service_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -42,31 +43,43 @@ def names(host: HostReader) -> list[str]:
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
 
 
-def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> tuple[Samples, str]:
-    """Samples of the units, and vLLM's own families as text."""
+class Read(NamedTuple):
+    """Metrics of the units, vLLM's own families as text, and for the detectors each unit's status and its counters."""
+
+    samples: Samples
+    text: str
+    services: dict[str, Any]
+    servings: dict[str, Any]
+
+
+def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> Read:
     samples: Samples = []
-    texts: list[tuple[str, str]] = []
+    texts: dict[str, str] = {}
+    read = Read(samples, "", {}, {})
     for name in names(host):
-        found, text = _of_service(host, notes, name, fetch)
+        found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
-        texts += [(name, text)] if text else []
-    return samples, handed_on(texts, families)
+        texts.update({name: text} if text else {})
+        read.servings[name] = notes.read(f"servings.{name}", partial(counters.parse, text)) if text else None
+    return read._replace(text=handed_on(texts.items(), families))
 
 
-def _of_service(host: HostReader, notes: Notes, name: str, fetch: Fetch) -> tuple[Samples, str | None]:
+def _of_service(
+    host: HostReader, notes: Notes, name: str, fetch: Fetch
+) -> tuple[Samples, dict[str, Any] | None, str | None]:
     up = host.path(f"{RUNNING}gb10-{name}.service").is_symlink()
     samples = sample("gb10_service_up", up, service=name)
     path = f"{RUN}/gb10-{name}/status.json"  # it outlives the unit
     status = notes.part(f"service.{name}", lambda: parse_status(text_of(host, path), path)) if up else None
     samples += of_status(name, status or {})
     if not status or status["phase"] != READY:
-        return samples, None
+        return samples, status, None
     place = notes.read(f"serving.{name}", lambda: address(text_of(host, f"{SETTINGS}/{name}.json")))
     if not place:
-        return samples, None
+        return samples, status, None
     owner = asking.said_by_unit(host.system.place(_status_of(name)))
     text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
-    return samples + sample("gb10_service_answers", text is not None, service=name), text
+    return samples + sample("gb10_service_answers", text is not None, service=name), status, text
 
 
 def _status_of(name: str) -> str:
@@ -85,7 +98,7 @@ def of_status(name: str, status: dict[str, Any]) -> Samples:
 
 def address(text: str) -> tuple[str, int] | None:
     """Where the server answers, by its flags; None where this rank has no API, or the service is none of vLLM."""
-    found = service_of("", text, "the settings of the service")
+    found = counters.service_of("", text, "the settings of the service")
     return (found.address, found.port) if found.port is not None else None
 
 
