@@ -12,6 +12,8 @@ LASTING = (
     *("model_missing", "model_incomplete", "token_refused", "context_too_long", "kv_cache_short"),
     *("unknown_architecture", "unknown_quantization", "kernel_unsupported", "gpu_dead"),
 )
+# What comes from outside: it costs none of the starts that a host has for faults of its own.
+OUTSIDE = ("docker_down", "peer_lost", "rail_down")
 # {unit}: the unit of the service, which has the same name on all hosts of a cluster.
 WAYS_OUT = {
     "bad_settings": "run site.yml: the role vllm writes the file anew",
