@@ -86,6 +86,22 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     return Question(own, subject, found, sound, facts, context, rendered, request)
 
 
+def again(asked: Question, answer: Mapping[str, Any]) -> Question | None:
+    """The question with the documents of what the host has just said of itself; None where it had those already.
+
+    Without it the engine refuses only when the run is on its way.
+    """
+    facts = answer["facts"]
+    if not asked.sound or not facts or not facts["root"] or not (asked.facts is None or answer["stale"]):
+        return None
+    context, rendered = asked.host.render(asked.host.roles, facts, looking=True)
+    sent = host.documents_of(rendered)
+    if not sent:
+        return None
+    request = asked.host.request(sent, check=True, expect=context.expect)
+    return replace(asked, facts=facts, context=context, rendered=rendered, request=request)
+
+
 def judge(
     asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
 ) -> dict[str, Any]:
