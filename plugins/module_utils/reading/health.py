@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     memory,
     running,
     sensors,
+    wanted_units,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
@@ -81,6 +82,7 @@ def collect(
         "oom_kills": notes.read("oom_kills", lambda: memory.read_oom_kills(host)),
         "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
+        "stopped": notes.read("stopped", lambda: wanted_units.read_stopped(host)),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),

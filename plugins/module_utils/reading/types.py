@@ -187,6 +187,14 @@ class Change(TypedDict):
     others: int
 
 
+class StoppedUnit(TypedDict):
+    unit: str
+    role: str
+    state: str
+    file_state: str
+    wish: str | None
+
+
 class Certificate(TypedDict):
     file: str
     ends_s: float
@@ -226,6 +234,7 @@ class Reading(TypedDict):
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]
+    stopped: NotRequired[list[StoppedUnit] | None]
     certificates: NotRequired[list[Certificate] | None]
     recorded: NotRequired[list[Line]]
     load: NotRequired[Load]
