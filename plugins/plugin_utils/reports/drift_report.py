@@ -32,6 +32,7 @@ DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
 _WISH = ("unit", "who", "since", "until", "shown")
 TABLE_LINES = 200  # what a person may still read; drift.json has the rest
 
+OVERRIDDEN = "overridden"  # the action of module_utils/engine/next_boot.py
 Record = dict[str, Any]
 
 
@@ -225,9 +226,24 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     if left_out := [host for host in document["drifted"] if host not in set(document["converge"])]:
         hosts = ", ".join(left_out)
         yield f"not in {LIMIT}, for a host of the same cluster is silent: {hosts}; repair that one, then scan again"
+    repaired = [host for host in document["converge"] if _repaired(document["hosts"][host])]
+    if repaired:
+        yield "to repair it: gb10 site --drifted -i INVENTORY"
+    if any(_overridden(record) for record in document["hosts"].values()):
+        yield f"what is {OVERRIDDEN} no run repairs: the file that is named is not ours"
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
         yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
+
+
+def _overridden(record: Mapping[str, Any]) -> bool:
+    return any(change["action"] == OVERRIDDEN for changes in record["changes"].values() for change in changes)
+
+
+def _repaired(record: Mapping[str, Any]) -> bool:
+    """Whether a run has something to do there."""
+    changes = [change for changes in record["changes"].values() for change in changes]
+    return record["state"] in TO_CONVERGE and (not changes or any(change["action"] != OVERRIDDEN for change in changes))
 
 
 def stats(document: Mapping[str, Any]) -> Record:
