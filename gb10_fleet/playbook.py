@@ -23,7 +23,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
@@ -39,8 +39,6 @@ FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
-# Findings of a host that could not be read.
-_NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 TIMED_OUT = "it took longer than it may"
@@ -238,7 +236,7 @@ class Report:
         if self.drift:
             return Outcome.unreachable if self.drift["silent"] else Outcome.drift
         open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
-        if self.stats.get("dark") or open_errors & _NO_CONTACT:
+        if self.stats.get("dark") or open_errors & NO_CONTACT:
             return Outcome.unreachable
         return Outcome.refused if self.refused else Outcome.failed
 
@@ -263,7 +261,8 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
     message = str(data.get("res", {}).get("msg", ""))
     if event.get("event") != "runner_on_unreachable" or "way out: " in message:
         return None
-    return from_failure(data["host"], message, cluster=data.get("cluster") or data["host"])
+    around = {key: data[key] for key in ("cluster", "size", "others") if key in data}
+    return from_failure(data["host"], message, **{"cluster": data["host"], **around})
 
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:

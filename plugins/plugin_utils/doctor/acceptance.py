@@ -18,8 +18,9 @@ GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 # With the severities that a finding can have. docs/doctor.md shows them.
 IDS = {
     **dict.fromkeys(
-        ("unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
-         "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members", "driver_branch",
+        ("unreachable", "host_key", "permission", "unreadable", "no_sudo", "not_a_spark", "os", "architecture",
+         "no_rdma", "no_rail", "rail_is_management", "disk_full", "unknown_variable", "bad_variable",
+         "cluster_members", "driver_branch",
          "same_machine", "apt_sources_conflict", "state_refused"),
         ("error",),
     ),
@@ -39,7 +40,7 @@ REFUSED = "_refused"  # after the name of a role: what the role's document refus
 # No written reason makes a host reachable, a value readable or a rail exist.
 NEVER_ACCEPTED = frozenset(
     {
-        "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
+        "unreachable", "host_key", "permission", "unreadable", "no_sudo", "bad_variable", "state_refused",
         # The roles refuse these too.
         "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
         "same_machine",

@@ -15,8 +15,8 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
@@ -50,8 +50,10 @@ class Question:
 
     def failure(self, text: str, answered: bool = False) -> Finding:
         """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
-        name = self.host.name
-        return from_failure(name, text, answered, str(self.subject.setting("gb10_cluster") or name))
+        name, members = self.host.name, self.host.members
+        others = any(other not in members for other in self.subject.run)
+        cluster = str(self.subject.setting("gb10_cluster") or name)
+        return from_failure(name, text, answered, cluster, len(members), others)
 
 
 def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Question:
@@ -118,7 +120,7 @@ def judge(
         unchanged = bool(facts) and _unchanged(asked, answer)
     refusal = findings.refusal(found)
     # Ansible's own word for it, in its recap and exit status.
-    away = failure is not None and failure.id in silence.NO_CONTACT
+    away = failure is not None and failure.id in NO_CONTACT
     refused = refusal is not None and refuse
     # What is shown of a failure is all of its result: the reason must not drown in facts.
     shown = [finding for finding in found if finding.blocks] if refused else found

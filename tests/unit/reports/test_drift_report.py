@@ -129,7 +129,7 @@ def test_why_a_host_is_silent(status: int | None, stderr: str, reason: str, text
     assert record["silence"]["way_out"]
     if reason in ("unreachable", "permission"):
         assert f"ansible {reply().host} -i INVENTORY -m raw -a true must work" in record["silence"]["way_out"]
-    assert ("--limit '!sparks'" in record["silence"]["way_out"]) == (reason == "unreachable")
+    assert ("--limit '!sparks'" in record["silence"]["way_out"]) == (reason in ("unreachable", "permission"))
     assert ("--limit sparks -vvv" in record["silence"]["way_out"]) == (reason == "garbled")
     document(a=record)
 
