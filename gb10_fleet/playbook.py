@@ -261,8 +261,8 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
     message = str(data.get("res", {}).get("msg", ""))
     if event.get("event") != "runner_on_unreachable" or "way out: " in message:
         return None
-    around = {key: data[key] for key in ("cluster", "size", "others") if key in data}
-    return from_failure(data["host"], message, **{"cluster": data["host"], **around})
+    cluster, others = data.get("cluster") or data["host"], data.get("others", True)
+    return from_failure(data["host"], message, cluster=cluster, size=data.get("size", 0), others=others)
 
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:
@@ -395,6 +395,8 @@ def run(
         )
         # A signal may come between the last look and the end of Ansible: whoever sent it wants no next step.
         report.canceled = getattr(result, "status", None) == "canceled" or (cancel is None and canceled())
+    # They come in the order in which hosts answer.
+    report.answers.update({module: dict(sorted(said.items())) for module, said in report.answers.items()})
     status = _end_of(result, report)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
         report.no_target = found[0]

@@ -77,7 +77,7 @@ def _cells(one: Row) -> tuple[str, ...]:
     return (
         one.host,
         _figure(one.temperature_c, "°C"),
-        _figure(one.clock_mhz, "MHz"),
+        _figure(one.clock_mhz, "MHz low" if one.clock_low else "MHz"),
         _figure(one.power_w, "W"),
         _figure(one.utilization_percent, "%"),
         "-" if one.memory_used_gib is None else f"{one.memory_used_gib:.0f}/{one.memory_total_gib:.0f} GiB",

@@ -504,6 +504,17 @@ def test_half_of_an_answer_is_not_shown_as_the_whole(use: Use) -> None:
     assert (result.exit_code, result.stdout) == (Outcome.interrupted, "")
 
 
+def test_a_plan_is_lines_of_a_terminal_and_hosts_come_in_order(use: Use) -> None:
+    decided = {"settings": [], "plan": {"mine": "x" * 2000}, "refusals": [], "wishes": {}, "resources": []}
+    decided["plan"]["findings"] = []  # type: ignore[index]
+    said = event("runner_on_ok", "gb10.fleet.explain", uncertain=[], roles={"fabric": decided})
+    other = {**said, "event_data": {**said["event_data"], "host": "spark-0"}}
+    use(0, said, other, stats(ok={"spark-a": 1, "spark-0": 1}))
+    lines = CLI.invoke(cli.app, ["explain", "-i", "inventory", "pair1"]).stdout.splitlines()
+    assert [line for line in lines if "fabric" in line] == ["spark-0: fabric", "spark-a: fabric"]
+    assert max(map(len, lines)) < 400 and any("(2002 characters; --json has all of it)" in line for line in lines)
+
+
 def test_who_said_nothing_at_all_is_no_inventory_without_hosts(use: Use) -> None:
     use(127)
     result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
