@@ -297,12 +297,27 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
         ours.pop(name, None)
     ours.update({name: mine[name] for name in chosen if name in mine})
     ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
-    with _events(Path(call["private_data_dir"], "events"), event_handler) as pipe:
+    with _events(Path(call["private_data_dir"], "events"), event_handler) as (pipe, begin):
         ours["GB10_EVENTS"] = str(pipe)
+        runner.cancel_callback = _first(begin, runner.cancel_callback)
         runner.run()
         if runner.rc is None or runner.rc < 0 or runner.status in ("canceled", "timeout"):
             _end_workers(str(pipe))
     return runner
+
+
+def _first(begin: Callable[[], None], asked: Callable[[], bool] | None) -> Callable[[], bool]:
+    """Begin to read when ansible-runner asks for the first time, a second after its fork at the latest.
+
+    It forks without a thread beside it: the child of a process with threads is a copy in which a lock of another thread
+    stays held for ever, and who waits for that child does not end on any signal.
+    """
+
+    def cancel() -> bool:
+        begin()
+        return asked is not None and asked()
+
+    return cancel
 
 
 def _end_workers(pipe: str) -> None:
@@ -315,8 +330,8 @@ def _end_workers(pipe: str) -> None:
 
 
 @contextlib.contextmanager
-def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
-    """A named pipe whose lines a thread of its own handles: Ansible waits only when the pipe is full."""
+def _events(pipe: Path, handle: Handle) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A named pipe whose lines a thread of its own handles, once it is begun: Ansible waits only when it is full."""
     os.mkfifo(pipe, 0o600)
     # Open for both, so the pipe neither waits for its first writer nor ends with its last.
     descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
@@ -336,10 +351,15 @@ def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
                     defects.append(defect)
 
     reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+
+    def begin() -> None:
+        if reader.ident is None:
+            reader.start()
+
     try:
-        yield pipe
+        yield pipe, begin
     finally:
+        begin()
         os.write(descriptor, b"\n" + _END)
         reader.join()
         os.close(descriptor)
