@@ -2,8 +2,8 @@
 
 Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
 anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
-status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 128 and more: a
-signal ended a rollout.
+status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 130 interrupted
+by Ctrl-C or another signal; of a rollout 128 and the number of the signal.
 
 What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
 -K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
@@ -91,8 +91,8 @@ def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
     if not as_json:
         show(scan, report)
     drift = report.drift
-    if not drift.get("limit"):  # clean, or silent, or the scan itself failed
-        if not as_json:
+    if report.cut or not drift.get("limit"):  # clean, or silent, or the scan itself failed
+        if not as_json and not report.cut:
             print("no host to converge" if drift else "the scan failed", file=sys.stderr)
         end(scan, outcome, report, as_json)
     order = replace(order, limit=f"@{drift['limit']}")

@@ -22,6 +22,8 @@ def answer(
     order: Order, outcome: Outcome, report: Report, document: Mapping[str, Any], lines: Iterable[str], as_json: bool
 ) -> NoReturn:
     """End a command that answers a question: with the document or with lines, and with what Ansible had to say."""
+    if report.cut:  # half of an answer would be read as the whole
+        end(order, outcome, report, as_json)
     if as_json and document:
         print(json.dumps(named(order, document), indent=2))
         raise typer.Exit(outcome)
@@ -109,7 +111,7 @@ def _findings(report: Report) -> Iterator[str]:
             yield f"    {advice}"
     if without:
         yield without
-    if report.hosts and (report.findings or not report.messages):
+    if report.hosts and not report.cut and (report.findings or not report.messages):
         found = (
             counted(counts["error"], "error"),
             counted(counts["warn"], "warning"),

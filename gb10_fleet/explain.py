@@ -9,6 +9,7 @@ from typing import Any
 # Of a plan these are shown as what they are.
 _TOLD = ("refusals", "joint_refusals", "findings")
 _INDENT = "    "
+LONGEST = 300  # characters of a value
 
 
 def explained(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -36,6 +37,11 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
             yield f"{host}: facts of {names} are missing or of an earlier run; the doctor reads new ones"
 
 
+def _short(text: str) -> str:
+    """What still is a line on a terminal."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text)} characters; --json has all of it)"
+
+
 def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str]:
     shown = [each for each in settings if defaults or each["origin"] != "default"]
     rest = len(settings) - len(shown)
@@ -53,6 +59,6 @@ def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:
     yield "  plan:" if values else "  plan: nothing to decide"
     width = max(map(len, values), default=0)
     for key, value in values.items():
-        yield f"{_INDENT}{key:<{width}}  {json.dumps(value)}"
+        yield f"{_INDENT}{key:<{width}}  {_short(json.dumps(value))}"
     for finding in plan["findings"]:
         yield f"  {finding['severity']}: {finding['id']}: {finding['fact']}"

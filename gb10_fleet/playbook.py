@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 import threading
@@ -22,13 +23,13 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords
 from gb10_fleet.inventory_lines import yaml_mistake
-from gb10_fleet.rollout import words
+from gb10_fleet.rollout import locks, words
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
@@ -38,11 +39,14 @@ FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
-# Findings of a host that could not be read.
-_NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
+TIMED_OUT = "it took longer than it may"
+INTERRUPTED = (
+    "ended on the way by Ctrl-C or another signal: what was applied stays, and the same command goes on from there"
+)
 _LISTS_THEM = "--graph` lists them"
+_BY_ITSELF = "and said nothing: run the same with -- -vvv"
 _NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
 _NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
@@ -61,6 +65,7 @@ class Outcome(IntEnum):
     drift = 5
     partial = 6  # of a rollout: some hosts are done, and it stopped before the rest
     unfinished = 7  # of status: nobody is at work, and a run is not at its end or has left a model stopped
+    interrupted = 130  # by Ctrl-C, SIGTERM, or a terminal that went away
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class Report:
     unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
     no_target: str = ""  # why there was no host to work on, in our words: Ansible shows the playbook around them
     tasks: bool = False  # whether one has begun
+    over: bool = False  # whether Ansible came to its end, so that its counts are of all hosts
     listed: bool = False  # whether Ansible was only asked to list, so that no host has a result
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
@@ -143,6 +149,7 @@ class Report:
         result = data.get("res", {})
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
+            self.over = True
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
         elif action in ("gb10.fleet.doctor", "gb10.fleet.probe"):
             self._take_findings(result)
@@ -220,16 +227,23 @@ class Report:
             self.errors.append(line)
 
     def outcome(self, status: int) -> Outcome:
-        """The one word for Ansible's exit status and what the events said."""
+        """The one word for Ansible's exit status and what the events said; of a run that was cut short, only that."""
+        if self.cut:
+            return Outcome.interrupted if self.canceled else Outcome.failed
         if status == 0:
             # No host at all is no success: a mistyped inventory, or one without the group that the playbooks work on.
             return Outcome.done if self.hosts or self.listed else Outcome.failed
         if self.drift:
             return Outcome.unreachable if self.drift["silent"] else Outcome.drift
         open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
-        if self.stats.get("dark") or open_errors & _NO_CONTACT:
+        if self.stats.get("dark") or open_errors & NO_CONTACT:
             return Outcome.unreachable
         return Outcome.refused if self.refused else Outcome.failed
+
+    @property
+    def cut(self) -> bool:
+        """Tell whether it ended on the way: then what is missing in it means nothing."""
+        return self.canceled or self.timed_out or self.killed
 
     @property
     def hosts(self) -> dict[str, dict[str, int]]:
@@ -247,7 +261,8 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
     message = str(data.get("res", {}).get("msg", ""))
     if event.get("event") != "runner_on_unreachable" or "way out: " in message:
         return None
-    return from_failure(data["host"], message, cluster=data.get("cluster") or data["host"])
+    cluster, others = data.get("cluster") or data["host"], data.get("others", True)
+    return from_failure(data["host"], message, cluster=cluster, size=data.get("size", 0), others=others)
 
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:
@@ -282,15 +297,41 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
         ours.pop(name, None)
     ours.update({name: mine[name] for name in chosen if name in mine})
     ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
-    with _events(Path(call["private_data_dir"], "events"), event_handler) as pipe:
+    with _events(Path(call["private_data_dir"], "events"), event_handler) as (pipe, begin):
         ours["GB10_EVENTS"] = str(pipe)
+        runner.cancel_callback = _first(begin, runner.cancel_callback)
         runner.run()
+        if runner.rc is None or runner.rc < 0 or runner.status in ("canceled", "timeout"):
+            _end_workers(str(pipe))
     return runner
 
 
+def _first(begin: Callable[[], None], asked: Callable[[], bool] | None) -> Callable[[], bool]:
+    """Begin to read when ansible-runner asks for the first time, a second after its fork at the latest.
+
+    It forks without a thread beside it: the child of a process with threads is a copy in which a lock of another thread
+    stays held for ever, and who waits for that child does not end on any signal.
+    """
+
+    def cancel() -> bool:
+        begin()
+        return asked is not None and asked()
+
+    return cancel
+
+
+def _end_workers(pipe: str) -> None:
+    """End what is left of a run that was ended: Ansible's workers detach themselves, and would change hosts still."""
+
+    def find() -> list[locks.Process]:
+        return locks.carrying("GB10_EVENTS", lambda value: value == pipe)
+
+    locks.end(find(), find)
+
+
 @contextlib.contextmanager
-def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
-    """A named pipe whose lines a thread of its own handles: Ansible waits only when the pipe is full."""
+def _events(pipe: Path, handle: Handle) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A named pipe whose lines a thread of its own handles, once it is begun: Ansible waits only when it is full."""
     os.mkfifo(pipe, 0o600)
     # Open for both, so the pipe neither waits for its first writer nor ends with its last.
     descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
@@ -310,10 +351,15 @@ def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
                     defects.append(defect)
 
     reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+
+    def begin() -> None:
+        if reader.ident is None:
+            reader.start()
+
     try:
-        yield pipe
+        yield pipe, begin
     finally:
+        begin()
         os.write(descriptor, b"\n" + _END)
         reader.join()
         os.close(descriptor)
@@ -332,7 +378,8 @@ def run(
 ) -> tuple[Outcome, Report]:
     """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
 
-    `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
+    `watch` sees every event, and the private directory is made in `folder`. `cancel` is asked once a second whether to
+    end it; without it, a signal does.
     """
     report = Report(listed=order.lists, asks=order.asks)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
@@ -347,6 +394,7 @@ def run(
     with (
         tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private,
         passwords.handed_over(Path(private)) as secrets,
+        _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
         variables = Path(private, "variables.json")
         variables.touch(mode=0o600)
@@ -361,16 +409,36 @@ def run(
             envvars={**_environment(quiet), **order.environment},
             settings={"suppress_output_file": True, "pexpect_timeout": 1},
             event_handler=handle,
-            cancel_callback=cancel,
+            cancel_callback=canceled,
             timeout=order.timeout_s,
             quiet=quiet,
         )
+        # A signal may come between the last look and the end of Ansible: whoever sent it wants no next step.
+        report.canceled = getattr(result, "status", None) == "canceled" or (cancel is None and canceled())
+    # They come in the order in which hosts answer.
+    report.answers.update({module: dict(sorted(said.items())) for module, said in report.answers.items()})
     status = _end_of(result, report)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
         report.no_target = found[0]
         report.errors = found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Callable[[], bool]]:
+    """Tell whether a signal asks for the end. Only the main thread hears them."""
+    heard: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                before[number] = signal.signal(number, lambda number, _frame: heard.append(number))
+    try:
+        yield lambda: bool(heard)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
@@ -392,7 +460,8 @@ def _unparsed(errors: Sequence[str]) -> list[str]:
 
 def ours(report: Report) -> list[str]:
     """Return what we say of a run that did not begin or did not end, beside Ansible's own words."""
-    return [line for line in report.errors if line in (NO_HOST, KILLED, report.no_target) or line.endswith(_LISTS_THEM)]
+    words = (NO_HOST, KILLED, TIMED_OUT, INTERRUPTED, report.no_target)
+    return [line for line in report.errors if line in words or line.endswith((_LISTS_THEM, _BY_ITSELF))]
 
 
 def _environment(quiet: bool) -> dict[str, str]:
@@ -409,16 +478,16 @@ def _environment(quiet: bool) -> dict[str, str]:
 
 
 def _end_of(result: Any, report: Report) -> int:
-    """The exit status of Ansible, with what the report says of a run that was cut short."""
+    """The exit status of Ansible, with what the report says of a run that was cut short or found nobody."""
+    status = 1 if result.rc is None else int(result.rc)
     report.timed_out = getattr(result, "status", None) == "timeout"
-    report.canceled = getattr(result, "status", None) == "canceled"
-    status = result.rc
-    if status is None or status < 0:  # a signal
-        report.killed = not (report.timed_out or report.canceled)
-        status = 1
-    if report.killed:
-        report.errors.append(KILLED)
+    report.killed = (result.rc is None or status < 0) and not (report.timed_out or report.canceled)  # a signal
+    if report.cut:
+        # What Ansible itself said on the way, it said because it was ended.
+        report.errors.insert(0, INTERRUPTED if report.canceled else TIMED_OUT if report.timed_out else KILLED)
+        return max(status, 1)
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and not report.listed and all("host pattern, ignoring" in line for line in report.errors):
-        report.errors.append(NO_HOST)
-    return int(status)
+        ended = f"ansible-playbook ended with status {status} {_BY_ITSELF}"
+        report.errors.append(NO_HOST if report.over or report.errors or status == 0 else ended)
+    return status

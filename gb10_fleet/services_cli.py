@@ -106,6 +106,8 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     outcome, report = run(order, quiet=True)
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
+    if report.cut:  # who has not answered by then is not silent, and who has is not everybody
+        _end(f"{order.playbook}: {outcome.name}; {report.errors[0]}", outcome)
     silent = _silent(report)
     if outcome is not Outcome.done and not report.answers[_MODULE]:
         _said(order, report)
@@ -182,7 +184,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     outcome, report = run(order, quiet=True)
     silent = _silent(report)
     answer = document(rows(report.answers[_MODULE]), silent, now)
-    if silent:
+    if silent and not report.cut:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}
     answer |= {"messages": report.messages, "errors": report.errors}
@@ -288,6 +290,8 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
         raise typer.Exit(outcome)  # nothing has changed yet
     back = [fleet.wish(service, fleet.of(service), state="stopped", until="") for service in reversed(started)]
     back += [fleet.wish(service, fleet.of(service), state="started", prove=True) for service in reversed(stopped)]
+    if outcome is Outcome.interrupted and all(each is Outcome.done for each in back):
+        _end(f"interrupted, so {', '.join(stopped)} serves again as before", outcome)
     if all(each is Outcome.done for each in back):
         _end(f"it failed, so {', '.join(stopped)} serves again as before", Outcome.failed)
     _end(f"it failed, and so did the way back to {', '.join(stopped)}: `gb10 ps` says what runs", Outcome.failed)

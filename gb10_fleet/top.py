@@ -29,6 +29,7 @@ from rich.text import Text
 
 from gb10_fleet.ending import by_name, named
 from gb10_fleet.playbook import Order, Outcome, run
+from gb10_fleet.stopping import Stop
 
 PLAYBOOK = MODULE = "gb10.fleet.glance"
 PIECE = 2**16
@@ -77,7 +78,7 @@ def _cells(one: Row) -> tuple[str, ...]:
     return (
         one.host,
         _figure(one.temperature_c, "°C"),
-        _figure(one.clock_mhz, "MHz"),
+        _figure(one.clock_mhz, "MHz low" if one.clock_low else "MHz"),
         _figure(one.power_w, "W"),
         _figure(one.utilization_percent, "%"),
         "-" if one.memory_used_gib is None else f"{one.memory_used_gib:.0f}/{one.memory_total_gib:.0f} GiB",
@@ -165,7 +166,7 @@ def _fitting(texts: Sequence[Text], console: Console, height: int) -> Iterator[T
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
     """Show what the hosts say until Ctrl-C, or until Ansible ends by itself: then its outcome."""
     fleet, console = Fleet(every_s), Console()
-    stop = threading.Event()
+    stop = Stop()
     heard = [signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         with tempfile.TemporaryDirectory(prefix="gb10-top-") as folder:
@@ -202,7 +203,7 @@ def _dated(one: Row) -> str:
 class _Source:
     """A playbook that runs in a thread, and what comes through its pipe."""
 
-    def __init__(self, order: Order, pipe: Path, stop: threading.Event) -> None:
+    def __init__(self, order: Order, pipe: Path, stop: Stop) -> None:
         self._order, self._stop = order, stop
         self._reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         self._ended = threading.Event()

@@ -97,16 +97,19 @@ class CallbackModule(CallbackBase):
         self._send_result("runner_item_on_failed", result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._send_result("runner_on_unreachable", result, cluster=self._cluster(result.host))
+        self._send_result("runner_on_unreachable", result, **self._around(result.host))
 
-    def _cluster(self, host: Any) -> str:
-        """Return what a --limit names to leave the host out together with its cluster.
+    def _around(self, host: Any) -> dict[str, Any]:
+        """Return what a --limit names to leave the host out together with its cluster, and who else there is.
 
         A host without one is its own.
         """
         variables = self._of.get_variable_manager().get_vars(play=self._of, host=host)
         named = str(variables.get("gb10_cluster") or "")
-        return host.get_name() if not named or "{{" in named else named
+        cluster = host.get_name() if not named or "{{" in named else named
+        members = variables.get("groups", {}).get(cluster, [host.get_name()])
+        others = any(name not in members for name in variables.get("ansible_play_hosts_all", ()))
+        return {"cluster": cluster, "size": len(members), "others": others}
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         words = ("ok", "changed", "dark", "failures", "skipped", "rescued", "ignored")

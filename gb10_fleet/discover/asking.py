@@ -98,7 +98,7 @@ def answer(place: Place, keys: Keys, facts: Mapping[str, Any]) -> Answer:
 
 def silent(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     """Of one that has not, and why."""
-    silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host)["silence"]
+    silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host, others=False)["silence"]
     way_out = _ways_in(place).get(silence["reason"], silence["way_out"])
     return Answer(place, keys, silence=output.printable(f"{silence['text']}; {way_out}"))
 

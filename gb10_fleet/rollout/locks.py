@@ -101,17 +101,23 @@ def owner(folder: Path) -> Owner | None:
 
 
 def orphans(runs: Sequence[str], proc: Path = _PROC) -> list[Process]:
-    """Processes of these runs. The masters that ssh keeps for later are none: they do nothing by themselves."""
+    """Processes of these runs."""
+    return carrying(ROLLOUT, lambda value: value.rpartition("/")[0] in runs, proc)
+
+
+def carrying(variable: str, ours: Callable[[str], bool], proc: Path = _PROC) -> list[Process]:
+    """Processes with such a variable. The masters that ssh keeps for later are none: they do nothing by themselves."""
     found = []
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it has just ended, or is somebody else's
             environment = (folder / "environ").read_bytes().split(b"\0")
-            variable = next((item for item in environment if item.startswith(f"{ROLLOUT}=".encode())), b"")
-            rollout = variable.decode(errors="replace").partition("=")[2]
+            name = f"{variable}=".encode()
+            value = next((item for item in environment if item.startswith(name)), b"").decode(errors="replace")
+            value = value.partition("=")[2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             started = _started(int(folder.name), proc)
-            if rollout.rpartition("/")[0] in runs and started is not None and not command.endswith("[mux]"):
-                found.append(Process(int(folder.name), started, rollout, command))
+            if ours(value) and started is not None and not command.endswith("[mux]"):
+                found.append(Process(int(folder.name), started, value, command))
     return sorted(found, key=lambda process: (process.started, process.pid))
 
 

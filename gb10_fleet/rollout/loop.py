@@ -13,7 +13,6 @@ import json
 import re
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
@@ -32,6 +31,7 @@ from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_o
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
+from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
@@ -144,7 +144,7 @@ class Rollout:
     playbook: Playbook
     view: View
     attempt: int = 1
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
 
     def __post_init__(self) -> None:
         record = self.journal.record(self.run)

@@ -6,12 +6,12 @@ its events say after it. A gb10 that is killed leaves `maybe` where it has not h
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gb10_fleet.playbook import DRAIN, SERVE
 from gb10_fleet.rollout.journal import MODELS, Journal
+from gb10_fleet.stopping import Stop
 
 # Of a host's model: `maybe` stopped, `stopped`, `started` (it loads, or serves), or `kept` as it was.
 MAYBE, STOPPED, STARTED, KEPT = "maybe", "stopped", "started", "kept"
@@ -41,7 +41,7 @@ class Models:
         elif kind in ("runner_on_failed", "runner_on_unreachable") and data["step"] == DRAIN:
             self.open.discard(data["host"])  # who knows
 
-    def canceled(self, stop: threading.Event) -> bool:
+    def canceled(self, stop: Stop) -> bool:
         """Tell playbook.run, which asks once a second on the thread that may write."""
         self.note()
         return stop.is_set()

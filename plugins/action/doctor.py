@@ -29,10 +29,14 @@ class ActionModule(OwnAction):
             return result
         task_vars = task_vars or {}
         asked = probe.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
-        answer = failure = None
+        answer: dict[str, Any] | None = None
+        failure = None
         began = time.time()
         try:
             answer = asked.host.heard(transport.call(self, asked.request, task_vars))
+            if more := probe.again(asked, answer):
+                asked, began = more, time.time()
+                answer = asked.host.heard(transport.call(self, asked.request, task_vars))
         except transport.NoAnswer as error:
             failure = asked.failure(error.said, answered=True)
         except AnsibleError as error:  # connection failures, refused privilege escalation

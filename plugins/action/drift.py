@@ -86,7 +86,9 @@ class ActionModule(OwnAction):
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
             given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
-            records[reply.host] = _record(reply, timeout_s, clusters.get(reply.host, reply.host), given)
+            mine = clusters.get(reply.host, reply.host)
+            beside = [clusters.get(name, name) == mine for name in names]
+            records[reply.host] = _record(reply, timeout_s, mine, given, sum(beside), not all(beside))
         if records.keys() != set(names):
             raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")
         return {name: records[name] for name in names}, clusters
@@ -100,7 +102,9 @@ def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> boo
         return False
 
 
-def _record(reply: scan.Reply, timeout_s: float, cluster: str, consented: Callable[[str], bool]) -> drift_report.Record:
+def _record(
+    reply: scan.Reply, timeout_s: float, cluster: str, consented: Callable[[str], bool], size: int, others: bool
+) -> drift_report.Record:
     answer = None
     try:
         answer = transport.parse(reply.stdout)
@@ -108,7 +112,7 @@ def _record(reply: scan.Reply, timeout_s: float, cluster: str, consented: Callab
         return drift_report.garbled(printable(str(error)), cluster)
     except ValueError:
         pass  # the report says why
-    return drift_report.judge(reply, answer, timeout_s, cluster, consented)
+    return drift_report.judge(reply, answer, timeout_s, cluster, consented, size, others)
 
 
 def _progress(done: int, total: int) -> None:

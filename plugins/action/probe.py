@@ -10,7 +10,8 @@ host.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -24,6 +25,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
 COMPARED = ("machine_digest", "boot_id", "rails", "interfaces")  # the facts of other hosts by which a host is judged
+
+_Said = tuple[scan.Reply, "dict[str, Any] | ValueError"]  # what a host wrote, and what of it is an answer
 
 
 class ActionModule(OwnAction):
@@ -72,28 +75,30 @@ class ActionModule(OwnAction):
         # A password that was typed for this run is with Ansible, and only the task of a host gets it.
         if self._play_context.password or self._play_context.become_pass:
             return judged, members
-        questions: dict[str, probe.Question] = {}
-        replies = scan.ask(
-            self._targets(task_vars, names, questions, limits),
-            concurrency=int(task_vars["ansible_forks"]),
-            timeout_s=TIMEOUT_S,
-            progress=_progress,
-        )
-        answers = {reply.host: _answer(reply) for reply in replies}
-        heard = _compared(answers)
-        for reply in replies:
-            asked = questions[reply.host]
+        questions: dict[str, tuple[probe.Question, scan.Target]] = {}
+        forks = int(task_vars["ansible_forks"])
+
+        def ask(targets: Iterable[scan.Target]) -> dict[str, _Said]:
+            found = scan.ask(targets, concurrency=forks, timeout_s=TIMEOUT_S, progress=_progress)
+            return {reply.host: (reply, _answer(reply)) for reply in found}
+
+        said = ask(self._targets(task_vars, names, questions, limits))
+        questions |= (more := dict(_with_new_facts(questions, said)))
+        said |= ask(target for _, target in more.values())
+        heard = _compared({name: answer for name, (_, answer) in said.items()})
+        for name, (reply, answer) in said.items():
+            asked, _ = questions[name]
             # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
             with contextlib.suppress(Exception):
-                judged[reply.host] = _judged(asked, reply, answers[reply.host], heard)
-                members[reply.host] = asked.host.members
+                judged[name] = _judged(asked, reply, answer, heard)
+                members[name] = asked.host.members
         return judged, members
 
     def _targets(
         self,
         task_vars: Mapping[str, Any],
         names: Sequence[str],
-        questions: dict[str, probe.Question],
+        questions: dict[str, tuple[probe.Question, scan.Target]],
         limits: dict[str, Any],
     ) -> Iterator[scan.Target]:
         """How to ask each host. One that cannot be asked from here is left to its own doctor."""
@@ -111,7 +116,7 @@ class ActionModule(OwnAction):
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
             except AnsibleError:
                 continue
-            questions[name] = asked
+            questions[name] = asked, target
             limits[name] = limit
             yield target
 
@@ -122,6 +127,23 @@ def _refusals() -> Iterator[None]:
         yield
     except ValueError as error:
         raise AnsibleActionFail(str(error)) from None
+
+
+def _with_new_facts(
+    questions: Mapping[str, tuple[probe.Question, scan.Target]], said: Mapping[str, _Said]
+) -> Iterator[tuple[str, tuple[probe.Question, scan.Target]]]:
+    """Yield the second question to each host whose documents follow from what it has just said."""
+    heard = {}
+    for name, (_, answer) in said.items():  # all of them before any is rendered: they see each other
+        with contextlib.suppress(Exception):  # its own doctor says so
+            if not isinstance(answer, ValueError):
+                heard[name] = questions[name][0].host.heard(answer)
+    for name, answer in heard.items():
+        asked, target = questions[name]
+        with contextlib.suppress(Exception):
+            if more := probe.again(asked, answer):
+                message = transport.Message(more.request)
+                yield name, (more, replace(target, program=message.program(), reply=message.reply))
 
 
 def _answer(reply: scan.Reply) -> dict[str, Any] | ValueError:

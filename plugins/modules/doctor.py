@@ -19,8 +19,9 @@ description:
   - Fails the host when a finding of severity error is not accepted. A host that gives no answer is unreachable, as it
     is to Ansible; with C(any_errors_fatal) either stops the whole run.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
-    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(no_driver), C(driver_branch), C(no_rdma),
-    C(no_rail), C(cluster_members), C(state_refused) and what a role refuses cannot be accepted.
+    C(unreachable), C(host_key), C(permission), C(unreadable), C(no_sudo), C(bad_variable), C(no_driver),
+    C(driver_branch), C(no_rdma), C(no_rail), C(cluster_members), C(state_refused) and what a role
+    refuses cannot be accepted.
   - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
 options:
   refuse:

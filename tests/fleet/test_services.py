@@ -129,6 +129,16 @@ def test_a_service_comes_changes_and_goes_and_its_neighbour_stays(host: tuple[Fl
     assert "serving" not in said, "the gateway would send requests to whoever takes the port now"
 
 
+def test_a_restart_of_docker_or_by_hand_costs_a_service_none_of_its_starts(host: tuple[Fleet, str]) -> None:
+    """More often than systemd grants in an hour to a unit that fails by itself."""
+    fleet, name = host
+    apply(fleet, name, {"chat": CHAT})
+    served(fleet, name, "chat")
+    for unit in ("docker.service", "gb10-vllm-chat.service") * 3:
+        fleet.shell(name, f"systemctl restart {unit}")
+        served(fleet, name, "chat")
+
+
 def test_the_firewall_forgets_a_service_that_goes(host: tuple[Fleet, str]) -> None:
     """Its drop-in, and the folder that was made for it."""
     fleet, name = host

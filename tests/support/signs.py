@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_l
 from tests.support import health
 from tests.support.health import BOOT, GIB, MEMORY, NOW, QUIET, Record, boot, disk, gpu, rail, reading, sample, serving
 
+STOPPED = {"unit": "gb10-vllm.service", "role": "vllm", "state": "inactive", "file_state": "disabled", "wish": None}
 PROCESSES = [{"pid": 1, "memory_mib": 90000}]
 
 
@@ -153,6 +154,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "slow_steps": (
         Example("tonyd2wild DeepSeek-V4.1-Flash issue 1, 63 ms became 94", steps(0.063, 0.094)),
         Example("the same hosts before", steps(0.063, 0.063)),
+    ),
+    "unit_stopped": (
+        Example("a day on the lab's pair: stopped and disabled by hand", reading(stopped=[STOPPED])),
+        Example("the same pair, with a wish of its operator", reading(stopped=[{**STOPPED, "wish": "ada@laptop"}])),
     ),
     "certificate": (
         Example("certbot's default is 30 days", reading(certificates=[{"file": "a.pem", "ends_s": NOW + 86400 * 5}])),

@@ -17,6 +17,7 @@ def settings() -> dict[str, Any]:
     return {
         **{
             "service": "vllm",
+            "faults": 3,
             "load_s": 1,
             "ready_url": None,
             "container": "gb10-vllm",

@@ -54,7 +54,7 @@ INFO:     Application startup complete.
 SECRET = b"0" * 64 + b" " + b"5" * 64  # of the cluster
 QUICK = {
     "heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0, "gone": 30.0,
-    "door": 30.0,
+    "door": 30.0, "fault_memory": 3600.0,
 }  # fmt: skip
 SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
 
@@ -96,6 +96,7 @@ class Host:
             (self.docker, DOCKER),
             (self.sbin / "gb10-memory-gate", GATE),
             (self.sbin / "gb10-drop-caches", "#!/bin/sh\necho dropped\n"),
+            (root / "usr/bin/systemctl", '#!/bin/sh\necho "$*" >>"$0.asked"\n'),
         ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -111,6 +112,7 @@ class Host:
             "memory_gib": 7,
             "cache": str(root),
             "disk_gib": 0,
+            "faults": 3,
             "load_s": 1800,
             "ready_url": None,
             "api": None,
@@ -198,6 +200,13 @@ class Host:
     def runs(self) -> int:
         calls = self.docker.with_name("calls")
         return sum(line.startswith("run") for line in self.calls) if calls.exists() else 0
+
+    def given_back(self) -> int:
+        """How often systemd was told to forget its starts."""
+        asked = self.root / "usr/bin/systemctl.asked"
+        lines = asked.read_text().splitlines() if asked.exists() else []
+        assert set(lines) <= {"reset-failed gb10-vllm.service"}
+        return len(lines)
 
     def verdict(self) -> str:
         """That of the end, which systemd is told as a failure."""

@@ -155,6 +155,24 @@ def check_boots(patient: Patient) -> Iterator[Said]:
         yield patient.say("unclean_boot", fact)
 
 
+def check_stopped(patient: Patient) -> Iterator[Said]:
+    """Units that a role wants started. Of those that the operator wants to stand still it is good to know."""
+    for unit in patient.reading.get("stopped") or ():
+        state = " and ".join(
+            filter(None, (unit["state"], "" if unit["file_state"] == "enabled" else unit["file_state"]))
+        )
+        fact = f"{unit['unit']} is {state}"
+        if unit["wish"]:
+            yield patient.say(
+                "unit_stopped", f"{fact}: stopped by {unit['wish']}", "info", "`gb10 start` starts it again"
+            )
+        else:
+            wanted = f"{fact}, and the role {unit['role']} wants it started"
+            yield patient.say("unit_stopped", wanted, unit=unit["unit"].rpartition(".")[0])
+    if "stopped" in patient.reading["unknown"]:
+        yield Unsure("unit_stopped", patient.why("stopped"))
+
+
 def check_certificates(patient: Patient) -> Iterator[Said]:
     """That of the gateway. A host without one has nothing to say."""
     for certificate in patient.reading.get("certificates") or ():

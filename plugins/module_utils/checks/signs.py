@@ -33,10 +33,15 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import 
     CHANGES,
     CLEAN,
     LAST_LINE,
+    MOVES,
     SERVICE,
     UNCLEAN,
     Entry,
+    few,
+    utc,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
 _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), re.compile(r"\blinux-(image|modules)\S*")
@@ -88,7 +93,7 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
         found.update(_before_end(patient, ends[-1], recent, found))
         found.update(_of_disks(patient, ends))
     for entry in recent:
-        if entry.kind == SERVICE and not _at_clean_end(patient, entry, recent):
+        if entry.kind == SERVICE and not _at_clean_end(patient, entry, recent) and not _serves_since(patient, entry):
             found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
     return Signs(found, [change for entry in entries for change in _changes(entry)])
 
@@ -130,6 +135,15 @@ def _at_clean_end(patient: Patient, entry: Entry, entries: Sequence[Entry]) -> b
     """Whether it belongs to a shutdown in good order, which ends each service."""
     within_s = patient.limit("shutdown_s")
     return any(each.kind == CLEAN and 0 <= each.at_s - entry.at_s <= within_s for each in entries)
+
+
+def _serves_since(patient: Patient, entry: Entry) -> bool:
+    """Whether the service that failed serves again: then that cause has ended."""
+    services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
+    service = next((each for name, each in services.items() if units.long_name(name) == _unit(entry.text)), None)
+    if not service or service["phase"] != READY or not service["since"]:
+        return False
+    return utc(entry.at_s).replace(" ", "T") <= service["since"]
 
 
 def _of_finding(patient: Patient, finding: Finding, entries: Sequence[Entry]) -> Sign:
@@ -180,7 +194,6 @@ def _changes(entry: Entry) -> Iterator[Entry]:
     """What an entry changed, by the names of signs."""
     if entry.kind in CHANGES.values():
         yield entry
-    if entry.kind == APT and _DRIVER.search(entry.text):
-        yield replace(entry, kind=CHANGES["driver"])
-    if entry.kind == APT and _KERNEL.search(entry.text):
-        yield replace(entry, kind=CHANGES["kernel"])
+    for name, pattern in (("driver", _DRIVER), ("kernel", _KERNEL)) if entry.kind == APT else ():
+        if moves := [move for move in entry.key.split(MOVES) if pattern.search(move)]:
+            yield replace(entry, kind=CHANGES[name], text=few(moves))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
+MOVES, MOST = ", ", 5  # of packages in a line, so many
 RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
 
 
@@ -89,8 +90,14 @@ def _events(events: list[Event]) -> Iterator[Entry]:
 
 def _apt(change: Change) -> Entry:
     moves = [_move(package) for package in change["packages"]]
-    others = f", and {change['others']} others" if change["others"] else ""
-    return Entry(change["at_s"], APT, f"{', '.join(moves)}{others} ({change['command'] or 'no command'})")
+    said = few(moves, change["others"])
+    return Entry(change["at_s"], APT, f"{said} ({change['command'] or 'no command'})", MOVES.join(moves))
+
+
+def few(moves: Sequence[str], others: int = 0) -> str:
+    """The first ones, and how many more there are."""
+    more = len(moves[MOST:]) + others
+    return ", ".join(moves[:MOST]) + (f", and {more} others" if more else "")
 
 
 def _move(package: Package) -> str:

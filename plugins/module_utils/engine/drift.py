@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import next_boot, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     Document,
     Outcome,
@@ -39,9 +39,11 @@ def drift(system: System) -> Outcome | None:
     plan = _plan_each(document, states)
     # A restart follows from another difference, which is in the list. So does what is read again.
     steps = [step for step in plan.steps if step.action not in ("restart", "read again")]
+    differs = {step.resource.label for step in steps}
+    later = [step for step in next_boot.found(system, document.resources) if step.resource.label not in differs]
     pending = [item for item in plan.pending if item.action != "restart" and _is_news(item, known, states)]
     return Outcome(
-        changes=as_changes(steps),
+        changes=as_changes([*steps, *later]),
         pending=[{**item.as_result(), "detail": item.detail} for item in pending],
         diff=[step.as_diff() for step in steps],
         orphans=[

@@ -62,6 +62,7 @@ Description=Start {unit} again, as the operator wished
 [Service]
 Type=oneshot
 ExecStart=/usr/bin/systemctl --no-reload enable {unit}
+ExecStart=-/usr/bin/systemctl reset-failed {unit}
 ExecStart=/usr/bin/systemctl --no-block start {unit}
 ExecStartPost=/usr/bin/systemctl --no-reload disable {timer}
 ExecStartPost=/usr/bin/systemctl stop {timer}

@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     memory,
     running,
     sensors,
+    wanted_units,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
@@ -36,6 +37,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sensors import Disk, Sensor, Zone
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus, parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.wanted_units import StoppedUnit
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Filled
@@ -97,6 +99,7 @@ class Reading(TypedDict):
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]
+    stopped: NotRequired[list[StoppedUnit] | None]
     certificates: NotRequired[list[Certificate] | None]
     recorded: NotRequired[list[Line]]
     load: NotRequired[Load]
@@ -147,6 +150,7 @@ def collect(
         "oom_kills": notes.read("oom_kills", lambda: memory.read_oom_kills(host)),
         "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
+        "stopped": notes.read("stopped", lambda: wanted_units.read_stopped(host)),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),

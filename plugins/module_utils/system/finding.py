@@ -34,11 +34,14 @@ class Finding:
         return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
+# Findings of a host with which there was no contact at all: Ansible calls it unreachable.
+NO_CONTACT = frozenset({"host_key", "permission", "unreachable"})
 # Characters of what a host said that are judged, the last ones. It may write without an end, and a pattern that begins
 # anew at each of its words takes time by their square.
 _JUDGED = 4000
 _SAID = re.compile(
-    r"(?P<host>\S+): (?P<id>unreachable|host_key|no_sudo|unreadable): (?P<fact>.+)\n +way out: (?P<way_out>.+)"
+    r"(?P<host>\S+): (?P<id>unreachable|host_key|permission|no_sudo|unreadable): (?P<fact>.+)\n"
+    r" +way out: (?P<way_out>.+)"
 )
 
 
@@ -51,6 +54,7 @@ def said_by(text: str) -> Finding | None:
 # What ssh says of the one whose key it misses: the address that it went to, or the alias.
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
+_DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
@@ -69,10 +73,13 @@ def try_by_hand(host: str, *options: str) -> str:
     return " ".join(("ansible", host, "-i INVENTORY", *options, "-m raw -a true"))
 
 
-def from_failure(host: str, text: str, answered: bool = False, cluster: str = "CLUSTER") -> Finding:
+def from_failure(
+    host: str, text: str, answered: bool = False, cluster: str = "CLUSTER", size: int = 0, others: bool = True
+) -> Finding:
     """The finding behind a connection that failed, or behind facts that a host which answered did not give.
 
-    ``cluster`` is what a --limit names to leave the host out together with its cluster.
+    ``cluster`` is what a --limit names to leave the host out together with its cluster, of ``size`` hosts (0: nobody
+    knows). ``others``: whether there are hosts besides to go on with.
     """
     said = _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:] or "no reason given"
     text = text[-_JUDGED:]
@@ -96,8 +103,14 @@ def from_failure(host: str, text: str, answered: bool = False, cluster: str = "C
     if answered:
         way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
+    without = f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')" if others else ""
+    if _DENIED.search(text):
+        way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{without}"
+        return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
     way_out = f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work"
-    way_out += f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')"
+    if size == 2:
+        way_out += "; if it is dead for good, docs/inventory.md (One Spark of a pair is dead) has the other one serve"
+    way_out += without
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
 
 

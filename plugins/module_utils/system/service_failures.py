@@ -12,6 +12,8 @@ LASTING = (
     *("model_missing", "model_incomplete", "token_refused", "context_too_long", "kv_cache_short"),
     *("unknown_architecture", "unknown_quantization", "kernel_unsupported", "gpu_dead"),
 )
+# What comes from outside: it costs none of the starts that a host has for faults of its own.
+OUTSIDE = ("docker_down", "peer_lost", "rail_down")
 # {unit}: the unit of the service, which has the same name on all hosts of a cluster.
 WAYS_OUT = {
     "bad_settings": "run site.yml: the role vllm writes the file anew",
@@ -28,10 +30,11 @@ WAYS_OUT = {
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
     "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
     "waiting_for_peers": "`systemctl status {unit}` on the hosts that are missing says why; a firewall must"
-    " let vllm_join_port pass",
+    " let vllm_join_port pass. Of one that is dead, docs/inventory.md (One Spark of a pair is dead) says the way on",
     "another_loads": "one service of a host loads at a time; it goes on by itself when that one serves or ends",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
-    "peer_lost": "the host that is named has the cause: `journalctl -u {unit}` there; all start again together",
+    "peer_lost": "the host that is named has the cause: `journalctl -u {unit}` there; all start again together. If it"
+    " does not answer, see its power and cable; docs/inventory.md (One Spark of a pair is dead) says the way on",
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
     " between hosts)",
     "not_listening": "`ss -ltnp` says where the container listens: vllm_host and vllm_port must be true of it",

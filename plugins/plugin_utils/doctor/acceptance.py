@@ -13,8 +13,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, never_accepted, severities
 
-# Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
-
 
 def accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
     reasons = subject.setting("gb10_accept")

@@ -13,9 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 
 VARIABLE = "gb10_unreachable_max"
-# Findings of a host with which there was no contact at all: Ansible calls it unreachable.
-NO_CONTACT = frozenset({"host_key", "unreachable"})
-# A host key that is wrong is no silence: it may be another machine.
+# A host key that is wrong is no silence: it may be another machine. A host that does not let us in is none, either.
 _SILENT = "unreachable"
 _LIMIT = re.compile(r"(\d+)(%?)")
 

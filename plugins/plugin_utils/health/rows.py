@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Rules, passed_s
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT
@@ -42,6 +43,7 @@ class Row:
     clock_mhz: float | None = None
     power_w: float | None = None
     utilization_percent: float | None = None
+    clock_low: bool | None = None  # under load: one look is no finding yet, and a reason to look closer
     memory_used_gib: float | None = None
     memory_total_gib: float | None = None
     rails_up: int | None = None
@@ -71,6 +73,7 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
         clock_mhz=gpu and gpu["clock_mhz"],
         power_w=gpu and gpu["power_w"],
         utilization_percent=gpu and gpu["utilization_percent"],
+        clock_low=_clock_low(gpu, last["reading"], rules),
         memory_used_gib=None if total is None or free is None else (total - free) / GIB,
         memory_total_gib=None if total is None else total / GIB,
         rails_up=None if rails is None else sum(rail["state"] == "ACTIVE" for rail in rails),
@@ -79,6 +82,14 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
         findings=judge(host, _joined(looks), rules).findings,
         at_s=last["reading"]["at_s"],
     )
+
+
+def _clock_low(gpu: Gpu | None, reading: Reading, rules: Rules) -> bool | None:
+    """Whether it is below what a GB10 has under load, where no role of ours holds it."""
+    if not gpu or gpu["clock_mhz"] is None or reading.get("clock_lock_mhz"):
+        return None
+    busy = (gpu["utilization_percent"] or 0) >= rules.limits["busy_percent"]
+    return bool(busy and gpu["clock_mhz"] < rules.limits["clock_min_mhz"])
 
 
 def _joined(looks: Sequence[Look]) -> Reading:

@@ -15,8 +15,8 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -51,8 +51,10 @@ class Question:
 
     def failure(self, text: str, answered: bool = False) -> Finding:
         """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
-        name = self.host.name
-        return from_failure(name, text, answered, str(self.subject.setting("gb10_cluster") or name))
+        name, members = self.host.name, self.host.members
+        others = any(other not in members for other in self.subject.run or ())
+        cluster = str(self.subject.setting("gb10_cluster") or name)
+        return from_failure(name, text, answered, cluster, len(members), others)
 
 
 def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Question:
@@ -87,6 +89,22 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     return Question(own, subject, found, sound, facts, context, rendered, request)
 
 
+def again(asked: Question, answer: Mapping[str, Any]) -> Question | None:
+    """The question with the documents of what the host has just said of itself; None where it had those already.
+
+    Without it the engine refuses only when the run is on its way.
+    """
+    facts = answer["facts"]
+    if not asked.sound or not facts or not facts["root"] or not (asked.facts is None or answer["stale"]):
+        return None
+    context, rendered = asked.host.render(asked.host.roles, facts, looking=True)
+    sent = host.documents_of(rendered)
+    if not sent:
+        return None
+    request = asked.host.request(sent, check=True, expect=context.expect)
+    return replace(asked, facts=facts, context=context, rendered=rendered, request=request)
+
+
 def judge(
     asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
 ) -> dict[str, Any]:
@@ -103,7 +121,7 @@ def judge(
         unchanged = bool(facts) and _unchanged(asked, answer)
     refusal = findings.refusal(found)
     # Ansible's own word for it, in its recap and exit status.
-    away = failure is not None and failure.id in silence.NO_CONTACT
+    away = failure is not None and failure.id in NO_CONTACT
     refused = refusal is not None and refuse
     # What is shown of a failure is all of its result: the reason must not drown in facts.
     shown = [finding for finding in found if finding.blocks] if refused else found

@@ -30,8 +30,10 @@ def ask(
     try:
         answer = transport.call(action, request(verb, check=bool(action._task.check_mode), **more), task_vars)
     except AnsibleConnectionFailure as error:
-        cluster = action._templar.template(task_vars.get("gb10_cluster")) or name
-        finding = from_failure(name, str(error), cluster=str(cluster))
+        cluster = str(action._templar.template(task_vars.get("gb10_cluster")) or name)
+        members = task_vars["groups"].get(cluster, [name])
+        others = any(other not in members for other in task_vars["ansible_play_hosts_all"])
+        finding = from_failure(name, str(error), cluster=cluster, size=len(members), others=others)
         # Of such a result Ansible shows everything; `msg` says the finding, and finding.said_by reads it there.
         return {"unreachable": True, "changed": False, "msg": str(finding)}, None
     result: dict[str, Any] = {"changed": bool(answer["changes"]), "changes": answer["changes"]}

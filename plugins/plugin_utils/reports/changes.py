@@ -64,6 +64,6 @@ def diff(host: str, answer: Mapping[str, Any], *, whole: bool, more: Sequence[st
 
 
 def left_behind(changes: Iterable[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what the packages that were removed leave on the host; `known`, by package, is the catalog's."""
+    """Return what the packages and files that were removed leave on the host; `known`, by name, is the catalog's."""
     gone = [change["resource"].partition(":")[2] for change in changes if change.get("action") == "remove"]
-    return [text for package, texts in known.items() if package in gone for text in texts]
+    return [text for name, texts in known.items() if name in gone for text in texts]

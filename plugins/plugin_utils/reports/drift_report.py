@@ -10,13 +10,12 @@ schemas/drift.schema.json.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, try_by_hand
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
@@ -27,11 +26,12 @@ CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "un
 TO_CONVERGE = (DRIFT, UNFINISHED, NO_MANIFEST)
 # Why a host is silent. The first three are findings of the doctor as well.
 REASONS = ("unreachable", "host_key", "no_sudo", "permission", "timeout", "garbled", "error")
-NOT_REACHED = frozenset({"unreachable", "host_key", "permission", "timeout"})  # Ansible's word for these: unreachable
+NOT_REACHED = NO_CONTACT | {"timeout"}  # Ansible's word for these: unreachable
 DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
 _WISH = ("unit", "who", "since", "until", "shown")
 TABLE_LINES = 200  # what a person may still read; drift.json has the rest
 
+OVERRIDDEN = "overridden"  # the action of module_utils/engine/next_boot.py
 Record = dict[str, Any]
 
 
@@ -44,14 +44,16 @@ def judge(
     timeout_s: float,
     cluster: str,
     consented: Callable[[str], bool] = lambda _name: False,
+    size: int = 0,
+    others: bool = True,
 ) -> Record:
     """Return what is known of a host after its reply; `answer` is the engine's, None where there was none in it.
 
     `cluster` is what a --limit names to have this host with all that it works with; `consented`: whether the inventory
-    of the host gives a consent.
+    of the host gives a consent; `size` and `others` as for `from_failure`.
     """
     if answer is None:
-        return _no_answer(reply, timeout_s, cluster)
+        return _no_answer(reply, timeout_s, cluster, size, others)
     try:
         if answer["error"]:
             return silent("error", str(answer["error"]["message"]), "repair what it names, then scan again")
@@ -71,9 +73,6 @@ def judge(
 def silent(reason: str, text: str, way_out: str) -> Record:
     """The record of a host of which nothing is known, and why."""
     return _record(SILENT, silence={"reason": reason, "text": text, "way_out": way_out})
-
-
-_DENIED = re.compile(r"permission denied|too many authentication failures", re.I)
 
 
 def _record(
@@ -110,16 +109,13 @@ def garbled(text: str, cluster: str) -> Record:
     return silent("garbled", text, way_out)
 
 
-def _no_answer(reply: Reply, timeout_s: float, cluster: str) -> Record:
+def _no_answer(reply: Reply, timeout_s: float, cluster: str, size: int, others: bool) -> Record:
     said = " ".join(reply.stderr.split())[-300:]
     if reply.status is None:
         text = f"no answer within {timeout_s:g} s" + (f": {said}" if said else "")
         return silent("timeout", text, "look whether the host is overloaded or hangs; a longer timeout_s waits for it")
-    if reply.status == SSH_FAILED and _DENIED.search(said):
-        way_out = f"check ansible_user and its key: {try_by_hand(reply.host)} must work"
-        return silent("permission", f"the host does not let us in: {said}", way_out)
     failure, answered = f"{reply.stderr}\n{reply.stdout}", reply.status != SSH_FAILED
-    finding: Finding = from_failure(reply.host, failure, answered, cluster)
+    finding: Finding = from_failure(reply.host, failure, answered, cluster, size, others)
     if finding.id in REASONS:
         return silent(finding.id, finding.fact, finding.way_out)
     if reply.status == 0:
@@ -225,9 +221,24 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     if left_out := [host for host in document["drifted"] if host not in set(document["converge"])]:
         hosts = ", ".join(left_out)
         yield f"not in {LIMIT}, for a host of the same cluster is silent: {hosts}; repair that one, then scan again"
+    repaired = [host for host in document["converge"] if _repaired(document["hosts"][host])]
+    if repaired:
+        yield "to repair it: gb10 site --drifted -i INVENTORY"
+    if any(_overridden(record) for record in document["hosts"].values()):
+        yield f"what is {OVERRIDDEN} no run repairs: the file that is named is not ours"
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
         yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
+
+
+def _overridden(record: Mapping[str, Any]) -> bool:
+    return any(change["action"] == OVERRIDDEN for changes in record["changes"].values() for change in changes)
+
+
+def _repaired(record: Mapping[str, Any]) -> bool:
+    """Whether a run has something to do there."""
+    changes = [change for changes in record["changes"].values() for change in changes]
+    return record["state"] in TO_CONVERGE and (not changes or any(change["action"] != OVERRIDDEN for change in changes))
 
 
 def stats(document: Mapping[str, Any]) -> Record:

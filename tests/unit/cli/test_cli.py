@@ -48,8 +48,8 @@ def finding(identity: str, severity: str = "error", accepted: str | None = None)
 class Stub:
     """Stands for ansible_runner.run: remembers its call, sends events, ends with a status."""
 
-    def __init__(self, rc: int | None, *events: Event) -> None:
-        self.rc, self.events = rc, events
+    def __init__(self, rc: int | None, *events: Event, status: str | None = None) -> None:
+        self.rc, self.events, self.status = rc, events, status
         self.call: dict[str, Any] = {}
 
     def __call__(self, **call: Any) -> SimpleNamespace:
@@ -62,7 +62,7 @@ class Stub:
         (private / "env").mkdir()
         (private / "env/envvars").write_text("what ansible-runner leaves behind")
         self.stored = [call["event_handler"](item) for item in self.events]
-        return SimpleNamespace(rc=self.rc)
+        return SimpleNamespace(rc=self.rc, status=self.status)
 
 
 Use = Callable[..., Stub]
@@ -70,8 +70,8 @@ Use = Callable[..., Stub]
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Use:
-    def install(rc: int | None, *events: Event) -> Stub:
-        stub = Stub(rc, *events)
+    def install(rc: int | None, *events: Event, status: str | None = None) -> Stub:
+        stub = Stub(rc, *events, status=status)
         monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=stub))
         return stub
 
@@ -465,6 +465,61 @@ def test_no_host_says_where_to_look(use: Use) -> None:
     result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
     assert result.exit_code == Outcome.failed
     assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
+
+
+PROBED = event("runner_on_ok", "gb10.fleet.probe", probes={}, unchanged=["spark-a"], findings=[])
+
+
+@pytest.mark.parametrize(
+    ("rc", "status", "outcome", "why"),
+    [
+        (254, "canceled", Outcome.interrupted, playbook.INTERRUPTED),
+        (254, "timeout", Outcome.failed, playbook.TIMED_OUT),
+        (-9, "failed", Outcome.failed, playbook.KILLED),
+    ],
+)
+@pytest.mark.parametrize(
+    "words", [["site"], ["doctor"], ["undo", "--all"], ["drift"], ["site", "--drifted"]], ids=" ".join
+)
+@pytest.mark.parametrize(
+    "events", [[], [PROBED], [scan("spark-a", limit="x"), REFUSED]], ids=["nothing", "some", "all"]
+)
+def test_a_run_cut_short_is_judged_by_how_it_ended_and_not_by_what_is_missing(
+    use: Use, rc: int, status: str, outcome: Outcome, why: str, words: list[str], events: list[Event]
+) -> None:
+    use(rc, *events, status=status)
+    result = CLI.invoke(cli.app, [*words, "-i", "inventory"])
+    playbook_name = "gb10.fleet.drift" if "--drifted" in words else f"gb10.fleet.{words[0]}"
+    assert result.exit_code == outcome
+    assert result.stderr == f"{playbook_name}: {outcome.name}; {why}\n"
+    assert "0 errors" not in result.stdout and "no group" not in result.output
+    answer = json.loads(CLI.invoke(cli.app, [*words, "-i", "inventory", "--json"]).stdout)
+    assert (answer["outcome"], answer["errors"]) == (outcome.name, [why])
+
+
+def test_half_of_an_answer_is_not_shown_as_the_whole(use: Use) -> None:
+    said = event("runner_on_ok", "gb10.fleet.explain", uncertain=[], roles={})
+    use(254, said, status="canceled")
+    result = CLI.invoke(cli.app, ["explain", "-i", "inventory", "spark-a"])
+    assert (result.exit_code, result.stdout) == (Outcome.interrupted, "")
+
+
+def test_a_plan_is_lines_of_a_terminal_and_hosts_come_in_order(use: Use) -> None:
+    decided = {"settings": [], "plan": {"mine": "x" * 2000}, "refusals": [], "wishes": {}, "resources": []}
+    decided["plan"]["findings"] = []  # type: ignore[index]
+    said = event("runner_on_ok", "gb10.fleet.explain", uncertain=[], roles={"fabric": decided})
+    other = {**said, "event_data": {**said["event_data"], "host": "spark-0"}}
+    use(0, said, other, stats(ok={"spark-a": 1, "spark-0": 1}))
+    lines = CLI.invoke(cli.app, ["explain", "-i", "inventory", "pair1"]).stdout.splitlines()
+    assert [line for line in lines if "fabric" in line] == ["spark-0: fabric", "spark-a: fabric"]
+    assert max(map(len, lines)) < 400 and any("(2002 characters; --json has all of it)" in line for line in lines)
+
+
+def test_who_said_nothing_at_all_is_no_inventory_without_hosts(use: Use) -> None:
+    use(127)
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert result.exit_code == Outcome.failed
+    assert "ansible-playbook ended with status 127 and said nothing" in result.stderr
 
 
 def test_a_missing_group_is_one_error_without_the_playbook(use: Use) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import row
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -55,6 +58,15 @@ def test_the_fleet_and_then_the_rollout(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert lines[2].split() == ["spark-b", "97", "°C", "208", "MHz", "4", "W", "0", "%", "11/121", "GiB", "1/1", "-"]
     assert lines[3].startswith("    warn: gpu_hot: ")
     assert "no rollout of this fleet has begun" in lines[-1]
+
+
+@pytest.mark.parametrize(("busy", "lock", "marked"), [(96, None, True), (5, None, False), (96, 600.0, False)])
+def test_a_low_clock_under_load_is_marked_at_the_first_look(busy: float, lock: float | None, marked: bool) -> None:
+    said = look(NOW, gpu=gpu(507, 30, busy))
+    said["reading"]["clock_lock_mhz"] = lock
+    one = row("spark-a", [said], None, limits.rules())
+    assert bool(one.clock_low) is marked
+    assert ("507 MHz low" in next(itertools.islice(top.lines([one]), 1, None))) is marked
 
 
 def test_a_silent_host_is_no_success_and_hides_no_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import yaml
 
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report
-from gb10_fleet.rollout import gate
+from gb10_fleet.rollout import gate, locks
 
 ROOT = Path(__file__).parents[3]
 Task = dict[str, Any]
@@ -176,3 +179,26 @@ def test_a_host_that_the_inventory_lacks_is_named() -> None:
     (line,) = playbook._unknown(order, said)
     assert line.startswith("spark-z is no host or group there; `ansible-inventory -i inventory/mine --graph`")
     assert playbook._unknown(order, ["[ERROR]: another one"]) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_run_that_a_signal_ends_says_so_and_leaves_nobody_at_work(
+    play: Play, tmp_path: Path, number: signal.Signals
+) -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        if event.get("event") == "playbook_on_task_start":
+            threading.Thread(target=lambda: (wait_for(tmp_path / "at-work"), os.kill(os.getpid(), number))).start()
+
+    work = f"echo $$ >>{tmp_path}/at-work; exec sleep 60"
+    before = signal.getsignal(number)
+    outcome, report = play({"name": "Work", "ansible.builtin.raw": work}, watch=interrupt)
+    assert (outcome, report.errors) == (Outcome.interrupted, [playbook.INTERRUPTED]), report.messages
+    assert signal.getsignal(number) is before
+    left = [pid for pid in (tmp_path / "at-work").read_text().split() if locks._started(int(pid))]
+    assert left == [], "the workers of Ansible, which detach themselves, have gone on"
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)

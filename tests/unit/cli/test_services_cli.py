@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, layout_timer, services_cli
+from gb10_fleet import cli, layout_timer, playbook, services_cli
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 
@@ -40,6 +40,7 @@ class Hosts:
         self.found, self.silent, self.layouts, self.bad = found, silent, layouts, bad or {}
         self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
         self.orders: list[Order] = []
+        self.canceled = False
         self.by_host: dict[str, Any] = {}
         self.consents: dict[str, Any] = {}
 
@@ -61,6 +62,9 @@ class Hosts:
                 report.take({"event": "runner_on_failed", "event_data": {"host": host, "res": {"msg": msg}}})
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
             report.stats["failures"] = dict.fromkeys(self.bad, 1)
+            if self.canceled:
+                report.canceled, report.errors, report.stats = True, [playbook.INTERRUPTED], {}
+                return Outcome.interrupted, report
             failed = Outcome.failed if self.bad else Outcome.done
             return (Outcome.unreachable if self.silent else failed), report
         self.orders.append(order)
@@ -113,6 +117,15 @@ def test_ps_shows_services_by_hosts(ask: Ask) -> None:
 def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
     _, result = ask("ps", silent=["c"])
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
+
+
+@pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["swap", "chat", "embed", "--yes"]], ids=" ".join)
+def test_who_has_answered_before_a_ctrl_c_is_not_taken_for_the_fleet(ask: Ask, words: list[str]) -> None:
+    hosts = Hosts({"a": [said("chat"), said("embed")]})
+    hosts.canceled = True
+    _, result = ask(*words, hosts=hosts)
+    assert (result.exit_code, result.stdout, hosts.orders) == (Outcome.interrupted, "", [])
+    assert result.stderr == f"gb10.fleet.services: interrupted; {playbook.INTERRUPTED}\n"
 
 
 def test_ps_is_one_object_whoever_is_silent(ask: Ask) -> None:

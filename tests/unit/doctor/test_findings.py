@@ -591,7 +591,7 @@ def test_a_misspelt_model_is_said_by_the_first_host_of_a_cluster_alone() -> None
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
-    elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan", "kho_on"}
+    elsewhere = {"unreachable", "host_key", "permission", "unreadable", "state_refused", "fabric_plan", "kho_on"}
     assert {row[1] for row in parameters} == set(severities()) - elsewhere
     other = [row[1:3] for row in parameters if row[2] not in severities()[row[1]] and row[1] not in MENDED_BY_A_MOVE]
     assert other == [], "another severity than in the table"
@@ -780,6 +780,26 @@ def test_every_path_is_judged_on_its_own_mount() -> None:
 def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
     assert "whole cluster" in from_failure("spark-a", "timed out").way_out
     assert "--limit '!pair1'" in from_failure("spark-a", "timed out", cluster="pair1").way_out
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_advice_about_a_silent_host_knows_its_circumstances(size: int) -> None:
+    """Of a pair the other one can serve alone. A --limit that leaves nobody is no way out."""
+    alone, beside = (from_failure("spark-a", "timed out", False, "pair1", size, others) for others in (False, True))
+    assert ("One Spark of a pair is dead" in alone.way_out) is (size == 2)
+    assert "--limit" not in alone.way_out and beside.way_out == f"{alone.way_out}{WITHOUT}"
+
+
+WITHOUT = "; to go on without it, leave its whole cluster out (--limit '!pair1')"
+
+
+@pytest.mark.parametrize("said", ["lab@192.0.2.9: Permission denied (publickey).", "Too many authentication failures"])
+def test_a_host_that_does_not_let_us_in_has_power(said: str) -> None:
+    found = from_failure("spark-a", f"Failed to connect to the host via ssh: {said}", cluster="pair1", size=2)
+    assert (found.id, found.fact) == ("permission", f"the host does not let us in: {said}")
+    assert found.way_out.startswith("check ansible_user and its key") and "power" not in found.way_out
+    assert found == from_failure("spark-a", said, cluster="pair1", size=2)
+    assert from_failure("a", "sh: /opt/x: Permission denied", answered=True).id == "unreadable"
 
 
 def test_several_silent_hosts_get_one_limit() -> None:

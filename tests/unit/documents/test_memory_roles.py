@@ -223,6 +223,15 @@ def test_the_program_takes_its_figures_from_the_unit(server: Callable[[int], str
     assert "ready after 0 s; 0 drops gave back 0.0 GiB" in done.stdout
 
 
+def test_a_rank_without_an_api_is_ready_when_its_unit_says_so(program: ModuleType, tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    for text in ("", "{", "[]", '{"phase": "weights"}'):
+        status.write_text(text)
+        assert not program.is_served(str(status))
+    status.write_text('{"phase": "ready"}')
+    assert program.is_served(str(status)) and not program.is_served("")
+
+
 def test_a_drop_that_hangs_is_given_up(
     program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

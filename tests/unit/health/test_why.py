@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -29,6 +29,7 @@ from tests.support.health import (
     sample,
     upgrade,
 )
+from tests.support.signs import STOPPED
 
 DAY = 86400
 END = NOW - 3700  # of the former boot
@@ -185,6 +186,39 @@ def test_moves_of_packages(package: Record, text: str) -> None:
     assert why(reading(apt=[change])).timeline[-1].text == f"{text} (no command)"
 
 
+def test_a_unit_that_stands_still_is_said_before_what_happened_once() -> None:
+    failed = event("service", NOW - 3000, "peer_lost", "gb10-vllm: peer_lost: spark-b is gone")
+    found = why(reading(events=[failed], stopped=[STOPPED]))
+    assert (found.causes[0].id, found.causes[0].sure) == ("unit_stopped", "very likely")
+    assert found.causes[0].signs[0] == "gb10-vllm.service is inactive and disabled, and the role vllm wants it started"
+    wished = why(reading(stopped=[{**STOPPED, "wish": "ada@laptop until 07:00 CET"}]))
+    assert wished.causes == []
+    (told,) = wished.judgement.findings
+    assert told.severity == "info" and told.fact.endswith(": stopped by ada@laptop until 07:00 CET")
+
+
+@pytest.mark.parametrize(
+    ("phase", "since", "ended"), [("ready", 600, True), ("ready", 6000, False), ("weights", 600, False)]
+)
+def test_a_failure_of_a_service_that_serves_again_is_no_cause(phase: str, since: float, ended: bool) -> None:
+    failed = event("service", NOW - 3000, "peer_lost", "gb10-vllm: peer_lost: spark-b is gone")
+    at = timeline.utc(NOW - since).replace(" ", "T") + "Z"
+    service = {"phase": phase, "since": at, "failures": 0, "verdict": None, "text": None, "at": None}
+    found = why(reading(events=[failed], service=service))
+    assert [cause.id for cause in found.causes] == ([] if ended else ["service_failed"])
+    assert any(entry.key == "peer_lost" for entry in found.timeline), "it is still told"
+
+
+def test_of_many_packages_only_those_count_that_matter_and_five_are_named() -> None:
+    names = [f"lib{number}" for number in range(30)] + ["nvidia-driver-580-open"]
+    packages = [{"name": name, "action": "upgrade", "before": "1", "after": "2"} for name in names]
+    change = {"at_s": NOW - 3600, "command": "apt upgrade", "packages": packages, "others": 3}
+    found = why(reading(apt=[change], events=[event("xid", NOW - 60, "119")]))
+    assert found.timeline[-2].text.endswith("lib4 1 -> 2, and 29 others (apt upgrade)")
+    signs = [sign for cause in found.causes for sign in cause.signs]
+    assert "nvidia-driver-580-open 1 -> 2" in signs and not any("lib0" in sign for sign in signs)
+
+
 # -- the catalog -------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +233,7 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
         *(f"{word}_{kind}" for kind in kinds for word in ("end", "log")),
         *(f"xid_{number}" for number in RULES.xids),
         *(f"gpu_{state}" for state in gpu_checks._SILENT_STATES),
-        *("power_fault", "gpu_hot", "gpu_throttled", "soc_hot", "engine_hung", "kho", "disk_worn"),
+        *("power_fault", "gpu_hot", "gpu_throttled", "soc_hot", "engine_hung", "unit_stopped", "kho", "disk_worn"),
         *("memory_not_returned", "memory_fragmented", "memory_pressure", "page_cache_pressure"),
         *("rail_degraded", "rail_errors", "rail_gone", "rail_down", "gpu_clock_low", "slow_steps"),
     }

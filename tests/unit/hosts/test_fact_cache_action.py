@@ -27,11 +27,15 @@ def tasks(*content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_look_of_an_earlier_run_settles_nobody(plays: Plays) -> None:
-    for _ in range(3):  # the second look finds nothing to do, and the cache keeps it for the third run
+    for looks in (
+        [True, True],
+        [True],
+        [True],
+    ):  # the second look finds nothing to do, and the cache keeps it for the third run
         plays.host("ok")
         rc, output = plays.play(A, STATE, gb10_roles=["docker"], ansible_become=False)
         assert rc == 0, output
-        assert [request["check"] for request in plays.requests()] == [True, False]
+        assert [request["check"] for request in plays.requests()] == [*looks, False]
 
 
 def test_facts_of_an_earlier_run_refuse_nobody(plays: Plays) -> None:

@@ -84,12 +84,31 @@ def test_a_clock_beside_the_controller_s_is_judged_in_a_run(plays: Plays) -> Non
 def test_a_unchanged_fleet_costs_one_call_a_host_and_no_task(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
     rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
-    assert rc == 0 and "0 of 3 hosts are as they should be" in output, output
+    assert rc == 0 and "3 of 3 hosts are as they should be" in output, output
+    assert calls(plays, "a", "b", "c") == [2, 2, 2], "facts that nobody knew, and what follows from them"
     hosts(plays, "a", "b", "c")
     rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "3 of 3 hosts are as they should be" in output, output
     assert calls(plays, "a", "b", "c") == [1, 1, 1]
     assert "spark-a" in alone(output) and "spark-b" not in alone(output)
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["all at once", "by its own task"])
+@pytest.mark.parametrize("remembered", [{}, {"packages": {}}], ids=["first run", "other facts"])
+def test_what_the_engine_refuses_the_doctor_says_though_the_facts_are_new(
+    plays: Plays, remembered: dict[str, Any], typed: bool
+) -> None:
+    fleet = hosts(plays, "a", "b", facts=remembered)
+    if remembered:
+        plays.known(fleet)
+    text = "nm_profile:x: enp1s0f0np0 belongs to the profile 'mine' already"
+    hosts(plays, "a", changes=[CHANGE])
+    hosts(plays, "b", error={"kind": "host", "message": text, "changes": []})
+    looks = [{"hosts": "sparks", "gather_facts": False, "tasks": [{"gb10.fleet.doctor": None}]}] if typed else SITE
+    rc, output = plays.play(fleet, looks, **{**OURS, "gb10_roles": ["docker"]})
+    assert rc == 2 and f"spark-b: state_refused: {text}" in output, output
+    assert [request["check"] for request in plays.requests("a")] == [True, True], "nothing changes on any host"
+    assert [bool(request["documents"]) for request in plays.requests("b")] == [bool(remembered), True]
 
 
 def test_every_host_of_a_run_stands_in_the_recap_with_its_facts(plays: Plays) -> None:

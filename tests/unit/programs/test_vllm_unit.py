@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import GIVEN_UP, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
@@ -519,6 +519,40 @@ def test_a_peer_that_is_killed_or_falls_silent_takes_the_other_down(
         child.kill()
         child.wait()
         pair[victim].docker.with_name("running").unlink(missing_ok=True)
+
+
+def test_what_comes_from_outside_costs_none_of_the_starts_for_own_faults(hosts: Callable[..., list[Host]]) -> None:
+    """Systemd forgets the starts that a lost peer costs; a host that fails by itself between them still gives up."""
+    head, mate = hosts(2)
+    mate.play("log", f"{LOADED}ValueError: No available memory for the cache blocks.\n")
+    for own in (1, 2, 3):
+        head.start()
+        mate.start().reaches("ready")
+        mate.play("code", "1")
+        assert head.verdict() == "peer_lost" and head.given_back() == own
+        assert mate.end() == (1 if own < 3 else GIVEN_UP) and mate.given_back() == 0
+        mate.docker.with_name("code").unlink()
+    assert mate.status["faults"] == [], "whoever starts it next has mended it"
+
+
+@pytest.mark.parametrize("outside", ["docker_down", "stop"])
+def test_docker_and_a_stop_cost_no_start(hosts: Callable[..., list[Host]], outside: str) -> None:
+    (host,) = hosts()
+    host.start().reaches("ready")
+    if outside == "stop":
+        assert host.stop() == 0
+    else:
+        host.play("down")
+        host.play("code", "1")  # a container ends with its daemon
+        assert host.verdict() == "docker_down"
+    assert host.given_back() == 1 and host.status["faults"] == []
+
+
+def test_an_old_fault_counts_no_more(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts(timing=QUICK | {"fault_memory": 0.0})
+    host.play("log", "OSError: [Errno 28] No space left on device\n")
+    host.play("code", "1")
+    assert [host.start().verdict() for _ in range(4)] == ["disk_full"] * 4 and host.given_back() == 0
 
 
 def test_sigterm_ends_the_process_in_good_order(hosts: Callable[..., list[Host]]) -> None:

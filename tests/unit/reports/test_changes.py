@@ -66,3 +66,5 @@ def test_what_docker_leaves_is_listed_only_where_it_was_removed() -> None:
     left = changes.left_behind([change("package:docker-ce", "remove", "29")], known)
     assert any("FORWARD" in text and "reboot" in text for text in left)
     assert changes.left_behind([change("package:docker-ce", "install"), change("file:/a", "remove")], known) == []
+    left = changes.left_behind([change("file:/usr/local/sbin/gb10-vllm", "remove")], known)
+    assert all(any(name in text for text in left) for name in ("/var/cache/gb10-compiled", "/root/.ansible_async"))

@@ -129,7 +129,7 @@ def test_why_a_host_is_silent(status: int | None, stderr: str, reason: str, text
     assert record["silence"]["way_out"]
     if reason in ("unreachable", "permission"):
         assert f"ansible {reply().host} -i INVENTORY -m raw -a true must work" in record["silence"]["way_out"]
-    assert ("--limit '!sparks'" in record["silence"]["way_out"]) == (reason == "unreachable")
+    assert ("--limit '!sparks'" in record["silence"]["way_out"]) == (reason in ("unreachable", "permission"))
     assert ("--limit sparks -vvv" in record["silence"]["way_out"]) == (reason == "garbled")
     document(a=record)
 
@@ -186,7 +186,7 @@ def test_every_line_of_what_is_wrong_has_a_way_out() -> None:
 def test_a_host_cannot_steer_the_terminal() -> None:
     evil = {**CHANGE, "detail": "\x1b[2J\r\nspark-b: clean \u202e \ud800 \x00"}
     lines = table(document(a=judged(changes=[evil]))).splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert lines[1].isprintable() and r"\x1b[2J\r\nspark-b" in lines[1] and r"\u202e" in lines[1]
 
 
@@ -194,7 +194,16 @@ def test_a_table_stays_readable() -> None:
     many = judged(changes=[{**CHANGE, "resource": f"file:/etc/{number}"} for number in range(500)])
     lines = table(document(a=many)).splitlines()
     assert len(lines) < 210
-    assert "300 lines more, in drift.json" in lines[-1]
+    assert "300 lines more, in drift.json" in lines[-2]
+
+
+def test_a_table_ends_with_the_command_that_repairs() -> None:
+    repair, beside = "to repair it: gb10 site --drifted -i INVENTORY", "what is overridden no run repairs"
+    mine, theirs = CHANGE, {**CHANGE, "action": "overridden"}
+    for changes, said in (([mine], [repair]), ([theirs], [beside]), ([mine, theirs], [repair, beside])):
+        lines = table(document(a=judged(changes=changes))).splitlines()
+        assert [line.partition(":")[0] for line in lines[-len(said) :]] == [line.partition(":")[0] for line in said]
+        assert (repair in lines) is (mine in changes)
 
 
 # --- files

@@ -195,6 +195,7 @@ class Progress:
 
     done: list[Step[Any]] = field(default_factory=list)
     unit_files: set[str] = field(default_factory=set)  # units, as patterns, whose files changed under systemd
+    units_gone: set[str] = field(default_factory=set)  # units, as patterns, whose file was removed
     lists_stale: bool = False  # apt's sources changed, its package lists are old
     packages_moved: bool = False
 

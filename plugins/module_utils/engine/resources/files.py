@@ -89,6 +89,8 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             unit = unit_pattern(resource.name)
             if unit:
                 progress.unit_files.add(unit)
+                if step.action == "remove" and not resource.name.endswith(".conf"):  # a drop-in leaves its unit
+                    progress.units_gone.add(unit)
             progress.lists_stale |= outdates_lists(resource.name)
             progress.done.append(step)
 

@@ -291,6 +291,9 @@ class UnitKind(Kind[Unit, UnitState]):
             # A package brings or takes unit files as well, and not each one tells systemd.
             progress.unit_files.update(resource.name for resource in plan.document if isinstance(resource, Unit))
         settle_unit_files(system, progress)
+        if progress.units_gone:
+            # Without its file a unit that has failed would stay so until the next boot, and nobody owns it.
+            system.run(["systemctl", "reset-failed", "--", *sorted(progress.units_gone)])
 
     def explain(self, system: System, step: Step[Unit]) -> str:
         """The last words of the unit in the journal."""

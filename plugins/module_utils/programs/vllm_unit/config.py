@@ -59,6 +59,7 @@ class Timing(NamedTuple):
     stop: float  # for vLLM to end by itself
     gone: float  # for a container to end whose engine is gone
     door: float  # for the container to be all that listens, when its log says that it serves
+    fault_memory: float  # within which faults of the host itself count
 
 
 class Config(NamedTuple):
@@ -69,6 +70,7 @@ class Config(NamedTuple):
     memory_gib: int
     cache: str
     disk_gib: float
+    faults: int  # of the host itself, after which the unit stays down
     load_s: float  # after which others may load, though nothing said that this one serves
     ready_url: str | None  # answers 200 when it serves; None of vLLM, whose log says so
     api: Api | None  # of a rank without an API there is none
@@ -99,6 +101,7 @@ def parse_config(text: str) -> Config:
         memory_gib=raw["memory_gib"],
         cache=raw["cache"],
         disk_gib=raw["disk_gib"],
+        faults=raw["faults"],
         load_s=raw["load_s"],
         ready_url=raw["ready_url"],
         api=raw["api"] and Api(**raw["api"]),

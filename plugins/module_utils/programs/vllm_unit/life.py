@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
-from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure, Stopped
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import OUTSIDE, Failure, Stopped
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
@@ -39,9 +39,11 @@ from .warm import words as warm_words
 COHERENCE = "usr/local/sbin/gb10-driver-coherence"
 DROP_CACHES = "usr/local/sbin/gb10-drop-caches"
 MEMORY_GATE = "usr/local/sbin/gb10-memory-gate"
+SYSTEMCTL = "usr/bin/systemctl"
 GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
+GIVEN_UP = 3  # the exit status after which systemd starts it no more
 LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
@@ -101,18 +103,38 @@ class Life:
             self.notify("STOPPING=1")
             self._leave("it was stopped")
             self.status.stop()
+            self._give_back()
             return 0
         except Failure as failure:
             say(f"{failure}; {self.status.way_out(failure.verdict)}")
             self.status.fail(failure, self.log.tail)
             self._leave(str(failure))
-            return 1
+            return self._after(failure)
         except BaseException:
             self._leave("its unit has a defect")
             raise
         finally:
             self.turn.end()
         return 0
+
+    def _after(self, failure: Failure) -> int:
+        """The exit status of a failed life."""
+        if failure.verdict in OUTSIDE:
+            self._give_back()
+            return 1
+        most, within_s = self.config.faults, self.config.timing.fault_memory
+        if not self.status.gives_up(most, within_s):
+            return 1
+        say(f"failed {most} times within {within_s / 60:g} min by itself: it stays down until somebody starts it")
+        return GIVEN_UP
+
+    def _give_back(self) -> None:
+        """Have systemd forget this start, and those before it: its limit is for faults of the host itself.
+
+        Those it has had are in the status, and count on.
+        """
+        argv = [str(self.root / SYSTEMCTL), "reset-failed", f"{self.status.unit}.service"]
+        self._run(argv, self.config.timing.gate, always=True)
 
     def _live(self) -> None:
         self.door.close()  # an earlier life was killed
@@ -198,10 +220,13 @@ class Life:
     # Checks of this host alone.
 
     def _check_docker(self) -> None:
+        self._ask_docker()
+        self._remove()  # what an earlier life left
+
+    def _ask_docker(self) -> None:
         code, said = self._ask(self.config.docker, "version", "--format", "{{.Server.Version}}")
         if code:
             raise Failure("docker_down", printable(said))
-        self._remove()  # what an earlier life left
 
     def _check_image(self) -> None:
         code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{json .}}", self.config.image)
@@ -334,6 +359,7 @@ class Life:
         while True:
             event = self._next(timing.heartbeat if process and not self._listens_soon() else POLL_S)
             if isinstance(event, Ended):
+                self._ask_docker()  # its end is the container's, too
                 raise verdict_of_end(event.code, self.log, self._ooms() - ooms)
             if isinstance(event, Followed):
                 self.status.enter(event.phase, event.text)

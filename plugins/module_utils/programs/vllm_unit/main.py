@@ -5,8 +5,9 @@
 host alone or as one rank of a cluster.
 
 It checks the host, meets the other hosts of the cluster, runs the container in the foreground, follows its log, and
-leaves with a named verdict when any of that fails. systemd does the rest: it starts the next life, and gives up after
-too many. While hosts or rails are awaited the unit is `activating`, which no start limit counts.
+leaves with a named verdict when any of that fails. systemd does the rest: it starts the next life. After too many
+faults of this host itself the unit stays down; what comes from outside costs no start. While hosts or rails are awaited
+the unit is `activating`, which no start limit counts.
 
 The role `vllm` installs this folder on the host as a program. So it imports the standard library only, itself by
 relative imports, and nothing of the rest of the project.

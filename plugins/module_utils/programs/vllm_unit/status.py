@@ -15,7 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import LASTING, Failure, way_out
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import (
+    LASTING,
+    OUTSIDE,
+    Failure,
+    way_out,
+)
 
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
@@ -41,7 +46,8 @@ class Status:
     """What every login and `serving_probe` read: the phase, the seconds of each, and why the last life failed.
 
     It outlives the process, so that a verdict is still there when the next life has begun. `failures` counts lives in a
-    row that ended before the model was ready; other settings begin anew.
+    row that ended before the model was ready, `faults` has the times of those that were the host's own; other settings
+    begin anew.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Status:
         self.load_s: float | None = load_s if same and isinstance(load_s, (int, float)) else None
         self.attempt = _count(former.get("attempt")) + 1
         self.failures = _count(former.get("failures")) if same else 0
+        self.faults = _times(former.get("faults")) if same else []
         self.failure: dict[str, Any] | None = former.get("failure") if same else None
         self.settings = digest
         self.phase, self.text = "", ""
@@ -97,8 +104,19 @@ class Status:
 
     def fail(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failures += 1
+        if failure.verdict not in OUTSIDE:
+            self.faults.append(self.clock())
         self._keep(failure, lines)
         self.enter("failed", str(failure))
+
+    def gives_up(self, most: int, within_s: float) -> bool:
+        """Tell whether it has failed too often by itself; then forget it: whoever starts it next has mended it."""
+        self.faults = [at for at in self.faults if self.clock() - at < within_s]
+        spent = len(self.faults) >= most
+        if spent:
+            self.faults = []
+        self.show()
+        return spent
 
     def _keep(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failure = {
@@ -125,15 +143,15 @@ class Status:
         return way_out(verdict, self.unit)
 
     def stop(self) -> None:
-        self.failures = 0
+        self.failures, self.faults = 0, []
         self.enter("stopped", "stopped in good order")
 
     def show(self) -> None:
         # A line of the container may be in it: a line break would be a message to systemd of its own.
         self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
         names = (
-            "phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "load_s", "settings",
-            "warm",
+            "phase", "text", "since", "attempt", "failures", "faults", "phases", "waiting", "failure", "load_s",
+            "settings", "warm",
         )  # fmt: skip
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
@@ -154,6 +172,10 @@ def read_status(path: Path) -> dict[str, Any]:
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _times(value: Any) -> list[float]:
+    return [float(at) for at in value if isinstance(at, (int, float))] if isinstance(value, list) else []
 
 
 def _utc() -> str:

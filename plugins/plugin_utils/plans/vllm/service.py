@@ -37,7 +37,7 @@ LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "programs/vllm_unit/main"  # what each unit runs, below plugins/module_utils
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
-_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door")
+_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door", "fault_memory")
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,7 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
         "load_s": planned.ready_timeout,
         "api": _api(service),
         "ready_url": f"{planned.url}{planned.health}" if service.kind == CONTAINER else None,
+        "faults": figures["faults"]["value"],
         "timing": {name: figures[name]["value"] for name in _TIMING},
     }
 

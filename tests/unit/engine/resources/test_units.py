@@ -444,3 +444,22 @@ def test_a_start_that_is_refused_is_an_error_without_waiting_as_well(
     host.on("systemctl start --no-block", fail("Unit docker.service not found."))
     with pytest.raises(ApplyError, match=r"systemctl start failed: Unit docker\.service not found"):
         host.converge(PATIENT)
+
+
+@pytest.mark.parametrize(
+    ("path", "forgets"),
+    [
+        ("/etc/systemd/system/demo.service", ["systemctl reset-failed -- demo.service"]),
+        ("/etc/systemd/system/guard@.service", ["systemctl reset-failed -- guard@*.service"]),
+        ("/etc/systemd/system/demo.service.d/50-x.conf", []),
+        ("/etc/demo.conf", []),
+    ],
+)
+def test_a_unit_that_has_failed_is_forgotten_with_its_file(host: FakeHost, path: str, forgets: list[str]) -> None:
+    """Nobody declares the state of a static unit, so nobody else would."""
+    FakeSystemd(host)
+    host.on("systemctl reset-failed --", "")
+    host.converge([{"file": path, "content": "[Service]\n"}])
+    assert host.commands("systemctl reset-failed") == []
+    host.converge([{"file": path, "state": "absent"}])
+    assert host.commands("systemctl reset-failed") == forgets
