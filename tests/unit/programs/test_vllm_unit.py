@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
@@ -270,6 +270,30 @@ def test_a_container_that_ends_is_a_failure_by_name(
     host.play("code", str(code))
     assert host.verdict() == verdict
     assert text in host.status["failure"]["text"]
+
+
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+
+
+@pytest.mark.parametrize(("log", "code"), [(NO_KERNEL, NO_MORE), (LOADED + NO_KERNEL, 1)])
+def test_only_a_start_that_would_fail_again_is_the_last(hosts: Callable[..., list[Host]], log: str, code: int) -> None:
+    (host,) = hosts()
+    host.play("log", log)
+    host.start()
+    wait_until(lambda: host.life and host.life.log.fault)
+    host.play("code", "1")
+    assert (host.end(), host.status["failure"]["verdict"]) == (code, "kernel_unsupported")
+    unit = (ROOT / "roles/vllm/templates/gb10-vllm.service.j2").read_text()
+    assert f"\nRestartPreventExitStatus={NO_MORE}\n" in unit
+
+
+def test_rails_that_carry_nothing_are_said_and_it_serves_on(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.play("log", f"NET/IB: Subnet-aware routing: overriding dev 2 with dev 0\n{LOADED}")
+    host.start().reaches("ready")
+    wait_until(lambda: host.status["remark"])
+    assert (host.status["remark"]["verdict"], host.status["failure"]) == ("fabric_half_idle", None)
+    assert host.stop() == 0
 
 
 @pytest.mark.parametrize(("served", "verdict"), [("", "disk_full"), (LOADED, "engine_died")])

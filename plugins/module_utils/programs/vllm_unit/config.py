@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .warm import Wish
@@ -80,6 +80,8 @@ class Config(NamedTuple):
     timing: Timing
     phases: tuple[tuple[str, re.Pattern[str]], ...]
     failures: tuple[tuple[str, re.Pattern[str]], ...]
+    remarks: tuple[tuple[str, re.Pattern[str]], ...]  # what is no end, and not as it should be
+    docker_said: tuple[tuple[str, re.Pattern[str]], ...]
     gone: tuple[re.Pattern[str], ...]  # what only says that the engine is gone
     digest: str  # of all of it: another one is another model
 
@@ -115,11 +117,17 @@ def parse_config(text: str) -> Config:
             settings={name: sha256(json.dumps(value, sort_keys=True)) for name, value in join["settings"].items()},
         ),
         timing=Timing(**raw["timing"]),
-        phases=tuple((phase, re.compile(pattern)) for phase, pattern in raw["phases"]),
-        failures=tuple((verdict, re.compile(pattern)) for verdict, pattern in raw["failures"]),
+        phases=_patterns(raw["phases"]),
+        failures=_patterns(raw["failures"]),
+        remarks=_patterns(raw["remarks"]),
+        docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
         gone=tuple(re.compile(pattern) for pattern in raw["gone"]),
         digest=sha256(text),
     )
+
+
+def _patterns(named: Sequence[Sequence[str]], flags: int = 0) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((name, re.compile(pattern, flags)) for name, pattern in named)
 
 
 def sha256(text: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
-from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure, Stopped
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN, Failure, Stopped
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
@@ -45,6 +45,7 @@ NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded"
 LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
+NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -106,7 +107,7 @@ class Life:
             say(f"{failure}; {self.status.way_out(failure.verdict)}")
             self.status.fail(failure, self.log.tail)
             self._leave(str(failure))
-            return 1
+            return NO_MORE if failure.verdict in NOT_AGAIN and self.log.phase != "ready" else 1
         except BaseException:
             self._leave("its unit has a defect")
             raise
@@ -354,6 +355,8 @@ class Life:
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)
             self._judge_door(process)
+            if self.log.remark and not self.status.remark:
+                self.status.notice(self.log.remark)
             gone = self.log.gone_since
             if gone is not None and time.monotonic() - gone > timing.gone:
                 raise verdict_of_gone(self.log)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -268,7 +268,8 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
         "join": _join(service, addresses_of) if joined else None,
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
-        "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
+        "failures": _verdicts(log["failures"]),
+        "remarks": _verdicts(log["remarks"]),
         "gone": [each["value"] for each in log["gone"]],
     }
     if not joined:
@@ -287,14 +288,15 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
         *(planned.image_name, *settings.vllm_extra_args),
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
-    unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "gone": []}
     program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
     return replace(planned, argv=argv, program=program)
 
 
 def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what the unit goes by, whatever it runs."""
-    figures = catalog.load("units")["supervisor"]
+    units = catalog.load("units")
+    figures = units["supervisor"]
     return {
         "service": service.name,
         "container": planned.container,
@@ -307,7 +309,12 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
         "api": _api(service),
         "ready_url": f"{planned.url}{planned.health}" if service.kind == CONTAINER else None,
         "timing": {name: figures[name]["value"] for name in _TIMING},
+        "docker_said": _verdicts(units["docker_said"]["run"]),
     }
+
+
+def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
+    return [[each["verdict"], each["value"]] for each in table]
 
 
 def _api(service: Service) -> dict[str, Any] | None:
