@@ -75,6 +75,7 @@ class Profile:
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
     cuda: str | None = None  # of the image; None: unknown
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
+    doubts: tuple[str, ...] = ()  # what of its configuration was read with care, as it is not known here
     by_name: bool = False  # traits, quantization and memory are no more than what the model's name says
 
 
@@ -382,6 +383,10 @@ def _encoder(_missing: str, facts: _Facts) -> list[str] | None:
     return [f"the weights of {facts.profile.model} have no encoder"] if facts.profile.encoder_missing else None
 
 
+def _doubts(_any: str, facts: _Facts) -> list[str] | None:
+    return list(facts.profile.doubts) or None
+
+
 def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     task = facts.profile.task
     if task not in wanted:
@@ -420,6 +425,7 @@ _MATCHERS: dict[str, Any] = {
     "drafts": _drafts,
     "world": _world,
     "encoder": _encoder,
+    "doubts": _doubts,
     "hosts": _hosts,
     "listen": _listen,
     "api_key": _api_key,

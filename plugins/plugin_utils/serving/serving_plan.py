@@ -127,7 +127,6 @@ class Plan:
             "expected": asdict(self.expected) if self.expected else None,
             "predicted": asdict(self.predicted) if self.predicted else None,
             "verdict": plan_text.verdict(self),
-            "doubts": list(self.model.facts.doubts) if self.model.facts else [],
             "bandwidth_limit": round(self.bound.plain, 1),
             "bandwidth_limit_with_drafts": round(self.bound.plain * self.bound.accepted, 1),
             "path": list(self.path),
@@ -442,6 +441,7 @@ def _judged(
         executor=executor,
         driver=driver,
         encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
+        doubts=found.model.facts.doubts if found.model.facts else (),
     )
     fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.

@@ -259,6 +259,7 @@ def _verdict(asked: _Asked) -> Verdict:
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
         encoder_missing=found.encoder_missing if found else False,
+        doubts=found.doubts if found else (),
     )
     fired = rules.judge(profile, dict(asked.accepted))
     return Verdict(
