@@ -39,7 +39,8 @@ WAYS_OUT = {
     "mount_moved": "see who made the link (`ls -ld`), put the folder back, or name another one in vllm_mounts",
     "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
     "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
-    "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
+    "gid_not_as_planned": "leave NCCL_IB_GID_INDEX out of vllm_environment, where it stands there; else run"
+    " `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
     "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
     "waiting_for_peers": "`systemctl status {unit}` on the hosts that are missing says why; a firewall must let"
     " vllm_join_port pass",
@@ -63,7 +64,8 @@ WAYS_OUT = {
     "unknown_quantization": "leave --quantization out, so that the model's own files say it; or take a checkpoint in"
     " another format (`gb10 plan`)",
     "kernel_unsupported": "the image has no kernel for this model on a GB10 (SM121): another checkpoint, backend or"
-    " image, see `gb10 plan`",
+    " image, see `gb10 plan`; where ptxas does not know sm_121a, TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas in"
+    " vllm_environment",
     "weights_unfit": "the files are whole, and vLLM builds another model of them: where weights of pictures or sound"
     " are missing, add --language-model-only; else take another checkpoint, or the image that its card names",
     "fabric_no_gid": "a rail has no address, or another host has none: `gb10.fleet.show_gids` and `ip -br address` on"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    fabric_names,
     memory_fit,
     models,
     named,
@@ -55,6 +56,7 @@ class _Asked:
     speculation: tuple[tuple[str, str], ...]  # what speaks against the draft tokens
     facts: ModelFacts | None
     container: frozenset[str]
+    fabric: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,14 @@ def judge(
     facts: str = "",
     draft_facts: str = "",
     cache: str = "",
+    by_hand: Mapping[Any, Any] | None = None,
 ) -> Verdict:
     """The verdict for one host of a cluster.
 
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
     know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml. `facts` and
     `draft_facts` are files of facts on this machine; FactsError where one cannot be read. `cache`: of models, on the
-    host.
+    host. `by_hand`: of the environment, what an inventory says.
     """
     known_image = models.image(image)
     used = version or (known_image.version if known_image else None)
@@ -123,6 +126,9 @@ def judge(
             speculation=tuple(speculation.objections(flags, used, entry, draft).items()),
             facts=found,
             container=container,
+            fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items())
+            if view.size > 1
+            else (),
         )
     )
 
@@ -260,6 +266,7 @@ def _verdict(asked: _Asked) -> Verdict:
         container=asked.container,
         encoder_missing=found.encoder_missing if found else False,
         doubts=found.doubts if found else (),
+        fabric=asked.fabric,
     )
     fired = rules.judge(profile, dict(asked.accepted))
     return Verdict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -834,6 +835,15 @@ def tables(host: Host, rails: int, slots: int = 255) -> Life:
             (table / str(slot)).write_text(f"::ffff:{address}\n" if slot == 3 else "::\n")
     config = parse_config(json.dumps(host.raw))
     return Life(config, Status(host.path, Notify(""), config.digest), Notify(""), host.root)
+
+
+@pytest.mark.parametrize(("pinned", "fault"), [("3", ""), ("5", "enp0 has its address at index 3")])
+def test_a_gid_index_by_hand_must_be_that_of_each_rail(tmp_path: Path, pinned: str, fault: str) -> None:
+    host = Host(tmp_path)
+    host.raw["argv"] = ["docker", "run", "--env", f"NCCL_IB_GID_INDEX={pinned}", "image"]
+    life = tables(host, rails=2)
+    with pytest.raises(failures.Failure, match=fault) if fault else contextlib.nullcontext():
+        life._check_gid_by_hand()
 
 
 def test_a_look_at_the_rails_costs_two_reads_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
 NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
+PINNED_GID = "NCCL_IB_GID_INDEX="
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -311,10 +312,20 @@ class Life:
         say(said)
         if code:
             raise Failure("memory_short", printable(said))
+        self._check_gid_by_hand()
         if self.config.gid_file:
             code, said = self._ask(str(self.root / GID_INDEX), self.config.gid_file, str(self.root / "sys"))
             if code:
                 raise Failure("gid_not_as_planned", printable(said))
+
+    def _check_gid_by_hand(self) -> None:
+        """An index that somebody pinned for NCCL must be that of each rail: it takes one for all."""
+        pinned = next((word.partition("=")[2] for word in self.config.argv if word.startswith(PINNED_GID)), "")
+        for rail in self.config.rails if pinned else ():
+            slot = self._slot_of(rail)
+            if slot and slot.name != pinned:
+                text = f"{PINNED_GID}{pinned} by hand, and {rail.netdev} has its address at index {slot.name}"
+                raise Failure("gid_not_as_planned", text)
 
     # Serving.
 

@@ -238,6 +238,7 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
         facts=settings.vllm_model_facts,
         cache=settings.vllm_cache_directory,
         draft_facts=str(settings.vllm_speculative.get("facts") or ""),
+        by_hand=settings.vllm_environment,
     )
 
 
