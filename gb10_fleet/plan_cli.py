@@ -97,7 +97,7 @@ def plan(
             flags, given = service_plan.asked(service, flags, memory, given)
         found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
             str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
-            executor, driver, facts=known, draft=second, given=given,
+            executor, driver, facts=known, draft=second, given=given, starts=_starts(),
         )  # fmt: skip
     except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         wrong_question(str(error), as_json)
@@ -105,6 +105,13 @@ def plan(
     if into and not found.refused:
         _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _starts() -> dict[str, Any]:
+    """What hosts have measured, by the facts that this machine remembers of them."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
+
+    return {str(each.get("hostname")): each["measured"] for each in last_facts.everything() if each.get("measured")}
 
 
 class Planned(Protocol):

@@ -132,6 +132,8 @@ class Host:
             "phases": patterns("phases"),
             "failures": patterns("failures"),
             "remarks": patterns("remarks"),
+            "measures": {},
+            "measured": [each["value"] for each in catalog.load("units")["vllm_log"]["measured"]],
             "docker_said": [[each["verdict"], each["value"]] for each in catalog.load("units")["docker_said"]["run"]],
             "gone": [entry["value"] for entry in catalog.load("units")["vllm_log"]["gone"]],
         } | other

@@ -24,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import 
     read_product,
     read_sysctls,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import (
     ipv4_routes,
@@ -112,5 +113,6 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
+        "measured": read_measured(host),
         **({"model_folders": read_models(host, models)} if models else {}),
     }

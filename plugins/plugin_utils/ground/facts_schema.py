@@ -222,6 +222,22 @@ class Wish(TypedDict):
     shown: str
 
 
+class StartAbout(TypedDict):
+    image: str
+    model: str
+    revision: str
+    hosts: int
+    share: str
+    batch: dict[str, str]
+    words: dict[str, str]
+
+
+class Start(TypedDict):
+    about: StartAbout
+    figures: dict[str, float]
+    at: str
+
+
 class ModelFolder(TypedDict):
     names: list[str]
     texts: dict[str, str]
@@ -273,6 +289,7 @@ class Facts(TypedDict):
     join_keys: NotRequired[dict[str, JoinKey | None]]
     model_phase: NotRequired[str | None]
     wishes: NotRequired[list[Wish]]
+    measured: NotRequired[dict[str, list[Start]]]
     model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 

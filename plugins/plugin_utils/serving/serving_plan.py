@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     inventory_text,
+    measured,
     memory_fit,
     models,
     plan_lines,
@@ -228,6 +229,7 @@ def plan(
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
     given: Given | None = None,
+    starts: measured.Starts | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
@@ -236,6 +238,7 @@ def plan(
     `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
+    `starts` are those that hosts have measured.
     """
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     facts = tasks.by_flags(facts, flags)
@@ -265,6 +268,14 @@ def plan(
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
+    about = measured.about(reference, choice.checkpoint.id, found.given.revision, used, served.args, hosts)
+    if start := measured.find(starts or {}, about):
+        wanted = replace(wanted, only=choice.checkpoint.id, load=replace(load, measured=start))
+        again = wanted.choice(model, min(memories_bytes), hosts, used)
+        if again.checkpoint is None or again.fit is None:
+            return replace(found, rejected=again.rejected, less=wanted.less(found, min(memories_bytes)))
+        needed = {**_arguments(again.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
+        served = _served(found, again.checkpoint, again.fit, kv_dtype, needed, flags)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 

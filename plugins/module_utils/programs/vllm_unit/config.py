@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .warm import Wish
 
@@ -75,6 +75,7 @@ class Config(NamedTuple):
     env_file: str | None
     gid_file: str | None
     warm: Wish | None  # where it has a warm cache
+    measures: Mapping[str, Any]  # what a start is that is measured: image, model, revision and flags; empty: none is
     rails: tuple[WatchedRail, ...]
     join: Join | None
     timing: Timing
@@ -82,6 +83,7 @@ class Config(NamedTuple):
     failures: tuple[tuple[str, re.Pattern[str]], ...]
     remarks: tuple[tuple[str, re.Pattern[str]], ...]  # what is no end, and not as it should be
     docker_said: tuple[tuple[str, re.Pattern[str]], ...]
+    measured: tuple[re.Pattern[str], ...]  # lines with what a start took
     gone: tuple[re.Pattern[str], ...]  # what only says that the engine is gone
     digest: str  # of all of it: another one is another model
 
@@ -107,6 +109,7 @@ def parse_config(text: str) -> Config:
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
         warm=raw["warm"] and Wish(raw["warm"]["shelf"], raw["warm"]["flags"], tuple(raw["warm"]["markers"])),
+        measures=raw["measures"],
         rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),
         join=join
         and Join(
@@ -121,6 +124,7 @@ def parse_config(text: str) -> Config:
         failures=_patterns(raw["failures"]),
         remarks=_patterns(raw["remarks"]),
         docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
+        measured=tuple(re.compile(pattern) for pattern in raw["measured"]),
         gone=tuple(re.compile(pattern) for pattern in raw["gone"]),
         digest=sha256(text),
     )

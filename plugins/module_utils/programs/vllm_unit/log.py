@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
 
 from .causes import COLOUR, Errors
 from .config import Config
+from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
 
 TEXTS = {
@@ -50,6 +51,7 @@ class Log:
         self.errors = Errors()  # since the start, or since it served
         self.erred = 0.0  # when the last one came
         self.gone_since: float | None = None  # when it said first that the engine is gone
+        self.measured = Measured(config.measured)
         self.remark: Failure | None = None  # what is no end, and not as it should be
 
     def clean(self, line: str) -> str:
@@ -66,6 +68,8 @@ class Log:
         """Whether phase or percentage changed."""
         self.last.append(line[:LONGEST_TEXT])
         self._look_for_errors(line)
+        if self.phase != "ready":
+            self.measured.feed(line)
         for verdict, pattern in () if self.remark else self.config.remarks:
             if pattern.search(line):
                 self.remark = Failure(verdict, line.strip()[:LONGEST_TEXT])

@@ -29,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, models, rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
@@ -271,12 +271,23 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": _verdicts(log["failures"]),
         "remarks": _verdicts(log["remarks"]),
+        "measures": _measures(view, settings),
+        "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
     purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
     return replace(planned, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
+
+
+def _measures(view: View, settings: VllmSettings) -> dict[str, Any]:
+    """Return what a start is whose figures are kept, in the words in which a plan asks for them."""
+    version = settings.vllm_version or getattr(models.image(settings.vllm_image), "version", None)
+    words = vllm_container.serve_words(settings, view.size, view.rank, "HEAD")
+    return measured.about(
+        settings.vllm_image, settings.vllm_model, settings.vllm_model_revision, version, words, view.size
+    )
 
 
 def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
@@ -289,7 +300,7 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
         *(planned.image_name, *settings.vllm_extra_args),
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
-    unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "gone": []}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "measures": {}, "measured": [], "gone": []}
     program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
     return replace(planned, argv=argv, program=program)
 

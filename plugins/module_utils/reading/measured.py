@@ -1,0 +1,49 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the starts of the services took on this host; programs/vllm_unit/measured.py writes it.
+
+It changes only where a figure moves or something else is served, so that a role may use it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+
+FOLDER = "/var/lib/gb10-measured"
+_FILE = r"([a-z0-9][a-z0-9-]{0,63})\.json\Z"
+_ABOUT = {"image": str, "model": str, "revision": str, "hosts": int, "share": str, "batch": dict, "words": dict}
+_MOST = 8  # starts of one service
+
+
+def read_measured(host: HostReader) -> dict[str, list[dict[str, Any]]]:
+    """Return the starts of each service, the last one first; what is not as the unit writes it is left out."""
+    files = {found[1]: name for name in host.names(FOLDER) if (found := re.match(_FILE, name))}
+    found = {service: _starts(host.system.text(f"{FOLDER}/{name}")) for service, name in sorted(files.items())}
+    return {service: starts for service, starts in found.items() if starts}
+
+
+def _starts(text: str | None) -> list[dict[str, Any]]:
+    try:
+        said = json.loads(text or "{}")
+        starts = [_start(each) for each in said.get("starts", [])[:_MOST]]
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return []
+    return [each for each in starts if each]
+
+
+def _start(said: Any) -> dict[str, Any]:
+    """Of what is there what is asked for, and nothing for one that is damaged."""
+    about, figures = said["about"], said["figures"]
+    if not all(isinstance(about[name], kind) for name, kind in _ABOUT.items()):
+        return {}
+    numbers = all(isinstance(each, (int, float)) for each in figures.values())
+    texts = all(isinstance(each, str) for name in ("batch", "words") for each in about[name].values())
+    if not (numbers and texts):
+        return {}
+    kept = {name: about[name] for name in _ABOUT}
+    return {"about": kept, "figures": dict(figures), "at": str(said["at"])}
