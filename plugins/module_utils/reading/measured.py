@@ -29,21 +29,27 @@ def read_measured(host: HostReader) -> dict[str, list[dict[str, Any]]]:
 
 def _starts(text: str | None) -> list[dict[str, Any]]:
     try:
-        said = json.loads(text or "{}")
-        starts = [_start(each) for each in said.get("starts", [])[:_MOST]]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        starts = json.loads(text or "")["starts"]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return []
-    return [each for each in starts if each]
+    found = [_start(each) for each in starts[:_MOST]] if isinstance(starts, list) else []
+    return [each for each in found if each]
 
 
 def _start(said: Any) -> dict[str, Any]:
     """Of what is there what is asked for, and nothing for one that is damaged."""
-    about, figures = said["about"], said["figures"]
-    if not all(isinstance(about[name], kind) for name, kind in _ABOUT.items()):
+    try:
+        about, figures = said["about"], said["figures"]
+        sound = all(isinstance(about[name], kind) for name, kind in _ABOUT.items()) and isinstance(said["at"], str)
+    except (TypeError, KeyError):
+        return {}
+    if not sound or not isinstance(figures, dict):
         return {}
     numbers = all(isinstance(each, (int, float)) for each in figures.values())
-    texts = all(isinstance(each, str) for name in ("batch", "words") for each in about[name].values())
-    if not (numbers and texts):
+    texts = [about[name] for name, kind in _ABOUT.items() if kind is str]
+    texts += [text for name in ("batch", "words") for pair in about[name].items() for text in pair]
+    # What the controller cleans would arrive as another text than it is here.
+    if not numbers or not all(isinstance(each, str) and each.isprintable() for each in (*texts, said["at"])):
         return {}
     kept = {name: about[name] for name in _ABOUT}
-    return {"about": kept, "figures": dict(figures), "at": str(said["at"])}
+    return {"about": kept, "figures": dict(figures), "at": said["at"]}

@@ -109,10 +109,17 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "cdi_driver": read_cdi_driver(host),
         "clock": running.read_clock(host),
         "machine_digest": read_machine_digest(host),
+        **_of_services(host),
+        **({"model_folders": read_models(host, models)} if models else {}),
+    }
+
+
+def _of_services(host: HostReader) -> Facts:
+    """What the models that it serves leave on it."""
+    return {
         "join_key": read_join_key(host),
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
         "measured": read_measured(host),
-        **({"model_folders": read_models(host, models)} if models else {}),
     }

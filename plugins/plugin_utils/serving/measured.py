@@ -35,7 +35,8 @@ def about(
     image: str, model: str, revision: str, version: str | None, words: Sequence[str], hosts: int
 ) -> dict[str, Any]:
     """What a start is, in words that two plans of the same have alike. `words` are those of `vllm serve MODEL`."""
-    said = {name: _plain(values) for name, values in vllm_cli.words(version, words).values.items()}
+    given = {name: _plain(values) for name, values in vllm_cli.words(version, words).values.items()}
+    said = {name: value for name, value in given.items() if value != "auto"}  # what vLLM would do unasked
     share = said.get("--gpu-memory-utilization", "")
     return {
         "image": image,

@@ -268,14 +268,7 @@ def plan(
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
-    about = measured.about(reference, choice.checkpoint.id, found.given.revision, used, served.args, hosts)
-    if start := measured.find(starts or {}, about):
-        wanted = replace(wanted, only=choice.checkpoint.id, load=replace(load, measured=start))
-        again = wanted.choice(model, min(memories_bytes), hosts, used)
-        if again.checkpoint is None or again.fit is None:
-            return replace(found, rejected=again.rejected, less=wanted.less(found, min(memories_bytes)))
-        needed = {**_arguments(again.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
-        served = _served(found, again.checkpoint, again.fit, kv_dtype, needed, flags)
+    served = _learned(served, wanted, min(memories_bytes), starts or {}, flags)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 
@@ -316,6 +309,25 @@ def _served(
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
+
+
+def _learned(served: Plan, wanted: ways_out.Wanted, smallest: float, starts: measured.Starts, flags: Flags) -> Plan:
+    """The same counted with what a host has measured of it, where one has; it may not fit any more."""
+    checkpoint = served.checkpoint
+    if checkpoint is None:
+        return served
+    revision = served.given.revision
+    about = measured.about(served.image, checkpoint.id, revision, served.version, served.args, served.hosts)
+    start = measured.find(starts, about)
+    if start is None:
+        return served
+    wanted = replace(wanted, only=checkpoint.id, load=replace(wanted.load, measured=start))
+    again = wanted.choice(served.model, smallest, served.hosts, served.version)
+    if again.checkpoint is None or again.fit is None:
+        less = wanted.less(served, smallest)
+        return replace(served, checkpoint=None, fit=None, rejected=again.rejected, less=less)
+    counted = _arguments(again.fit, wanted.kv_dtype, wanted.load.batched)
+    return replace(served, fit=again.fit, arguments={**served.arguments, **counted, **flags})
 
 
 def canonical(flag: str) -> str:

@@ -19,18 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN, Failure, Stopped
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
-from . import measured as measure
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .door import Door
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
+from .measured import Keeper
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 from .turn import Turn
@@ -49,7 +47,6 @@ LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
 NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
-MEASURE_S = 60.0  # between two looks at the host's memory
 PINNED_GID = "NCCL_IB_GID_INDEX="
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
@@ -85,8 +82,7 @@ class Life:
         self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
-        self.available = 0.0  # GiB of the host's memory, before the container started
-        self.looked = float("-inf")  # at the host's memory, while it serves
+        self.keeper = Keeper(config, root)
         self.stranger = False  # at the port of a server that does not serve yet
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
@@ -338,7 +334,7 @@ class Life:
     def _serve(self) -> None:
         timing = self.config.timing
         ooms, argv = self._ooms(), self._argv()
-        self.available = self._gib("MemAvailable")
+        self.keeper.begins()
         self.status.enter("formation", TEXTS["formation"])
         self.child = subprocess.Popen(
             argv,
@@ -373,7 +369,8 @@ class Life:
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)
             self._judge_door(process)
-            self._measure()
+            if self.log.phase == "ready":
+                self.keeper.look(self.log.measured.figures, self.status.phases, self.image)
             if self.log.remark and not self.status.remark:
                 self.status.notice(self.log.remark)
             gone = self.log.gone_since
@@ -387,22 +384,6 @@ class Life:
                 rails_seen = now
             elif now - rails_seen > timing.silence:
                 raise Failure("rail_down", f"{fault}, for {timing.silence:g} s")
-
-    def _measure(self) -> None:
-        """Keep what the start took, and the most that the host gave since. vLLM's words are not all that it takes."""
-        now, measured = time.monotonic(), self.log.measured
-        if self.log.phase != "ready" or not self.config.measures or now < self.looked + MEASURE_S:
-            return
-        self.looked = now
-        figures = measured.figures
-        figures["host_gib"] = round(max(self.available - self._gib("MemAvailable"), figures.get("host_gib", 0.0)), 1)
-        figures["total_gib"] = round(self._gib("MemTotal"), 2)
-        about = {**self.config.measures, "digest": self.image}
-        start = measure.start(about, figures, self.status.phases)
-        measure.keep(self.root / measure.FOLDER / f"{self.config.service}.json", start)
-
-    def _gib(self, line: str) -> float:
-        return memory.lines(System(self.root)).get(line, 0) / 2**30
 
     def _argv(self) -> Sequence[str]:
         """The words of `docker run`, with the warm cache of what runs now. Any other one stays where it is."""
