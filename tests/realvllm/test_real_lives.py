@@ -10,12 +10,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
@@ -23,10 +25,16 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    engine,
+    measured,
+    memory_fit,
+    models,
+    serving_plan,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
-from tests.realvllm.real import Real, is_ours
+from tests.realvllm.real import BIN, Real, is_ours, make_model
 
 
 def test_a_life(real: Callable[..., Real]) -> None:
@@ -39,6 +47,20 @@ def test_a_life(real: Callable[..., Real]) -> None:
     assert proof.verdict == "garbage", "random weights"
     one.life.stop()
     assert one.end() == 0 and read_status(one.path)["phase"] == "stopped"
+
+
+def test_the_engine_says_what_the_arithmetic_counts(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    program = Path(ask_engine.__file__).read_text(encoding="utf-8")
+    argv = [str(BIN / "python"), "-", json.dumps({"model": str(tmp_path / "model"), "flags": {}})]
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, check=True, timeout=600)
+    line = next(line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK))
+    said, facts = json.loads(line[len(ask_engine.MARK) :]), sources.find(str(tmp_path / "model"))
+    assert engine.problem(said) is None and said["context"] == 4096 and "refusal" not in said
+    model = models.of_facts(facts)
+    assert engine.token_bytes(said) == memory_fit.kv_bytes_per_token(model.geometry)
+    numbers = sum(size / {"float32": 4, "bfloat16": 2}[kind] for kind, size in said["weights"].items())
+    assert numbers == pytest.approx(facts.parameters, rel=0.03)
 
 
 def test_what_a_start_took_is_in_the_next_plan(real: Callable[..., Real], tmp_path: Path) -> None:

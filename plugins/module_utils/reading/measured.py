@@ -23,8 +23,8 @@ _MOST = 8  # starts of one service
 def read_measured(host: HostReader) -> dict[str, list[dict[str, Any]]]:
     """Return the starts of each service, the last one first; what is not as the unit writes it is left out."""
     files = {found[1]: name for name in host.names(FOLDER) if (found := re.match(_FILE, name))}
-    found = {service: _starts(host.system.text(f"{FOLDER}/{name}")) for service, name in sorted(files.items())}
-    return {service: starts for service, starts in found.items() if starts}
+    kept = {service: _starts(host.system.text(f"{FOLDER}/{name}")) for service, name in sorted(files.items())}
+    return {service: starts for service, starts in kept.items() if starts}
 
 
 def _starts(text: str | None) -> list[dict[str, Any]]:

@@ -47,6 +47,7 @@ class Measured:
     parts: Mapping[str, float]  # beside weights and cache; empty: of another batch, or nobody said
     length: int  # tokens of the request
     request_gib: float  # of the cache, that one request of this length takes; 0: nobody said
+    how: str = "measured on"
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class _Sizes:
 
     def _learn(self, measured: Measured) -> None:
         """A start of the same goes before what is counted."""
-        said = f"measured on {measured.host}"
+        said = f"{measured.how} {measured.host}"
         if measured.weights_gib:
             self.weights = measured.weights_gib
             self.fixed = {**self.fixed, "draft": 0.0} if "draft" in self.fixed else self.fixed

@@ -230,6 +230,7 @@ def plan(
     draft: ModelFacts | None = None,
     given: Given | None = None,
     starts: measured.Starts | None = None,
+    asked: memory_fit.Measured | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
@@ -238,7 +239,7 @@ def plan(
     `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
-    `starts` are those that hosts have measured.
+    `starts` are those that hosts have measured, `asked` is what vLLM itself says, where no host has measured.
     """
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     facts = tasks.by_flags(facts, flags)
@@ -255,20 +256,20 @@ def plan(
     requests = int(_number(flags, "--max-num-seqs") or concurrency)
     wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
     choice = wanted.choice(model, min(memories_bytes), hosts, used)
-    asked = [
+    options = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
         *(["--concurrency"] if concurrency else []),
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
-    found = replace(found, asked=asked, given=given or Given())
+    found = replace(found, asked=options, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
         found = replace(found, less=wanted.less(found, min(memories_bytes)))
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
-    served = _learned(served, wanted, min(memories_bytes), starts or {}, flags)
+    served = _learned(served, wanted, min(memories_bytes), starts or {}, flags, asked)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 
@@ -311,14 +312,21 @@ def _served(
     )
 
 
-def _learned(served: Plan, wanted: ways_out.Wanted, smallest: float, starts: measured.Starts, flags: Flags) -> Plan:
-    """The same counted with what a host has measured of it, where one has; it may not fit any more."""
+def _learned(
+    served: Plan,
+    wanted: ways_out.Wanted,
+    smallest: float,
+    starts: measured.Starts,
+    flags: Flags,
+    asked: memory_fit.Measured | None,
+) -> Plan:
+    """The same counted with what a host has measured of it, else with what vLLM says; it may not fit any more."""
     checkpoint = served.checkpoint
     if checkpoint is None:
         return served
     revision = served.given.revision
     about = measured.about(served.image, checkpoint.id, revision, served.version, served.args, served.hosts)
-    start = measured.find(starts, about)
+    start = measured.find(starts, about) or asked
     if start is None:
         return served
     wanted = replace(wanted, only=checkpoint.id, load=replace(wanted.load, measured=start))
