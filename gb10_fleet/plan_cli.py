@@ -85,19 +85,14 @@ def plan(
 
     from gb10_fleet import model_files, recipe_plan, service_plan
 
-    if (model is not None) == everything:
-        raise typer.BadParameter("name a model, or say --all; one of the two")
-    model = model_files.absolute(model) if model else None
+    model = _named(model, everything)
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
-    found: serving_plan.Plan | recipes.Recipe
     try:
         if everything:
             rows = serving_plan.table(memory, image, version)
-            print(json.dumps({"table": rows}, indent=2) if as_json else "\n".join(rows))
-            return
+            return _show(rows, {"table": rows}, as_json)
         if write_facts:
-            print(model_files.written(str(model), revision, facts), end="")
-            return
+            return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
@@ -107,26 +102,38 @@ def plan(
                 serving_plan.plan, str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency,
                 only, flags, accepted, executor, driver, facts=known, draft=second, given=given, starts=_starts(),
             )  # fmt: skip
-        found = recipe_plan.found(ctx, accepted) if recipe else made()
-        told: _Told = _asked(made, ask, inventory or [], as_json) if ask and not recipe else ({}, [], found)
+        told = ({}, [], recipe_plan.found(ctx, accepted)) if recipe else _asked(made, ask, inventory or [], as_json)
     except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         wrong_question(str(error), as_json)
     said, more, found = told
-    text = [*found.lines(explain), *more]
-    print(json.dumps({**found.as_dict(), **said}, indent=2) if as_json else "\n".join(map(printable, text)))
+    _show([*found.lines(explain), *more], {**found.as_dict(), **said}, as_json)
     if into and not found.refused:
         _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _named(model: str | None, everything: bool) -> str | None:
+    from gb10_fleet import model_files
+
+    if (model is not None) == everything:
+        raise typer.BadParameter("name a model, or say --all; one of the two")
+    return model_files.absolute(model) if model else None
+
+
+def _show(lines: Sequence[str], document: Mapping[str, Any], as_json: bool) -> None:
+    print(json.dumps(document, indent=2) if as_json else "\n".join(map(printable, lines)))
 
 
 _Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the plan that counts with it
 
 
 def _asked(made: Callable[..., serving_plan.Plan], host: str, inventory: Sequence[str], as_json: bool) -> _Told:
-    """What vLLM of that host says, and the plan with it."""
+    """What vLLM of that host says, and the plan with it; without a host the plan alone."""
     from gb10_fleet import engine
 
     found = made()
+    if not host:
+        return {}, [], found
     said = engine.asked(found, host, inventory, as_json)
     return {"engine": said}, engine.lines(found, said, host), made(asked=engine.known(found, said, host))
 

@@ -46,7 +46,7 @@ class Docker:
         if argv[1] == "image":
             there = argv[-1] in self.images
             return SimpleNamespace(returncode=0 if there else 1, stdout=f"sha256:{argv[-1]}\n", stderr="")
-        assert input and "def answer(model, flags)" in input
+        assert input and "def answer(" in input
         self.runs.append(list(argv))
         out = f"INFO: hello\n{ask_engine.MARK}{json.dumps(self.said)}\nbye\n" if self.said else "Traceback\n"
         return SimpleNamespace(returncode=self.code, stdout=out, stderr="no vllm here")
