@@ -52,7 +52,7 @@ WAYS_OUT = {
     "not_listening": "`ss -ltnp` says where the container listens: vllm_host and vllm_port must be true of it",
     "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
     "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
-    " must be in vllm_cache_directory",
+    " must be in vllm_cache_directory, and the vocabulary of gpt-oss where TIKTOKEN_ENCODINGS_BASE says",
     "model_incomplete": "run site.yml, which fetches what is missing and compares all checksums; if it finds nothing"
     " to do, remove the model's marker in /var/cache/gb10-files first",
     "token_refused": "Hugging Face does not take vllm_huggingface_token: make a new one, or none for an open model",
