@@ -13,7 +13,6 @@ from gb10_fleet.ending import wrong_question
 from gb10_fleet.playbook import Order, run
 
 if TYPE_CHECKING:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import Measured
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
 
 _MODULE = "gb10.fleet.engine_answer"
@@ -38,11 +37,6 @@ def asked(found: Plan, host: str, inventory: Sequence[str], as_json: bool) -> di
         said = [text for texts in report.messages.values() for text in texts] or report.errors
         wrong_question(f"--ask {host}: {'; '.join(said) or report.no_target or 'no answer'}", as_json)
     return dict(answers[0])
-
-
-def known(found: Plan, said: dict[str, Any], host: str) -> Measured | None:
-    """For the plan to count with; of several hosts vLLM was not asked how they share it."""
-    return engine.as_measured(said, host, found.max_model_len) if found.hosts == 1 else None
 
 
 def lines(found: Plan, said: dict[str, Any], host: str) -> list[str]:

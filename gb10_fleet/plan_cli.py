@@ -129,13 +129,15 @@ _Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the
 
 def _asked(made: Callable[..., serving_plan.Plan], host: str, inventory: Sequence[str], as_json: bool) -> _Told:
     """What vLLM of that host says, and the plan with it; without a host the plan alone."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engine import Asked
+
     from gb10_fleet import engine
 
     found = made()
     if not host:
         return {}, [], found
     said = engine.asked(found, host, inventory, as_json)
-    return {"engine": said}, engine.lines(found, said, host), made(asked=engine.known(found, said, host))
+    return {"engine": said}, engine.lines(found, said, host), made(asked=Asked(host, said))
 
 
 def _starts() -> dict[str, Any]:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Measured
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Geometry
 
 NEAR = 0.03  # a difference below is rounding and padding
@@ -71,12 +74,31 @@ def request_bytes(said: Mapping[str, Any], length: int) -> float:
     return total
 
 
-def as_measured(said: Mapping[str, Any], host: str, length: int) -> Measured | None:
-    """For the arithmetic, which then counts with it; of one host."""
-    weights, request = weights_gib(said), request_bytes(said, length) / GIB
-    if said.get("refusal") or not weights:
-        return None
-    return Measured(f"vLLM on {host}", weights, {}, length, request, how="said by")
+@dataclass(frozen=True)
+class Asked:
+    """The answer of a host, for a plan to count with: vLLM's own layers in the place of ours."""
+
+    host: str
+    said: Mapping[str, Any]
+
+    @property
+    def counts(self) -> bool:
+        return bool(weights_gib(self.said)) and "refusal" not in self.said
+
+    def geometry(self, ours: Geometry) -> Geometry:
+        layers = tuple(map(_attention, self.said.get("layers") or ()))
+        return replace(ours, attention=layers or ours.attention, context=self.said.get("context") or ours.context)
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(f"vLLM on {self.host}", weights_gib(self.said), {}, 0, 0.0, how="said by", layers=True)
+
+
+def _attention(layers: Mapping[str, Any]) -> Attention:
+    if "request_bytes" in layers:
+        return Attention("linear", layers["layers"], state_bytes=layers["request_bytes"])
+    kind, size = "sliding" if "window" in layers else "full", math.ceil(layers["token_bytes"])
+    return Attention(kind, layers["layers"], window=layers.get("window", 0), token_bytes=size)
 
 
 def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: float, dtype: str) -> Iterator[str]:

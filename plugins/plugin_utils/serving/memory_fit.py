@@ -48,6 +48,7 @@ class Measured:
     length: int  # tokens of the request
     request_gib: float  # of the cache, that one request of this length takes; 0: nobody said
     how: str = "measured on"
+    layers: bool = False  # the geometry is of the same source, so the cache is counted as it is
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,8 @@ class _Sizes:
             self.fixed = dict(measured.parts)
             self.sure |= dict.fromkeys(measured.parts, said)
         counted = measured.length * self.per_token + self.state + self.window(measured.length, 1)
+        if measured.layers:
+            self.sure |= dict.fromkeys(("kv_cache", "state"), said)
         if measured.request_gib and counted:
             self.times = measured.request_gib / counted  # of what is counted
             self.own_per_token, self.draft_per_token = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    engine,
     inventory_text,
     measured,
     memory_fit,
@@ -230,7 +231,7 @@ def plan(
     draft: ModelFacts | None = None,
     given: Given | None = None,
     starts: measured.Starts | None = None,
-    asked: memory_fit.Measured | None = None,
+    asked: engine.Asked | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
@@ -318,7 +319,7 @@ def _learned(
     smallest: float,
     starts: measured.Starts,
     flags: Flags,
-    asked: memory_fit.Measured | None,
+    asked: engine.Asked | None,
 ) -> Plan:
     """The same counted with what a host has measured of it, else with what vLLM says; it may not fit any more."""
     checkpoint = served.checkpoint
@@ -326,7 +327,10 @@ def _learned(
         return served
     revision = served.given.revision
     about = measured.about(served.image, checkpoint.id, revision, served.version, served.args, served.hosts)
-    start = measured.find(starts, about) or asked
+    start = measured.find(starts, about)
+    if start is None and asked and asked.counts and served.hosts == 1:  # how several share it, vLLM was not asked
+        served = replace(served, model=replace(served.model, geometry=asked.geometry(served.model.geometry)))
+        start = asked.measured
     if start is None:
         return served
     wanted = replace(wanted, only=checkpoint.id, load=replace(wanted.load, measured=start))

@@ -14,8 +14,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, MOST, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 from typer.testing import CliRunner
 
 from gb10_fleet import cli
@@ -117,12 +119,22 @@ def test_the_program_says_why_there_is_no_answer() -> None:
 def test_what_each_layer_keeps_is_counted_by_its_kind() -> None:
     assert (engine.weights_gib(SAID), engine.token_bytes(SAID)) == (64.0, 18 * 2048)
     assert engine.request_bytes(SAID, 1000) == 18 * 2048 * 1000 + 18 * 2048 * 128 + 4096
-    assert engine.as_measured({**SAID, "refusal": "no"}, "a", 1) is None and engine.as_measured({}, "a", 1) is None
+    assert [engine.Asked("a", said).counts for said in (SAID, {**SAID, "refusal": "no"}, {})] == [True, False, False]
 
 
 @pytest.mark.parametrize("said", [None, {}, {**SAID, "weights": {"x": "y"}}, {**SAID, "layers": [{"kind": 1}]}])
 def test_an_answer_of_another_form_is_none_of_ours(said: Any) -> None:
     assert engine.problem(said) and engine.problem(SAID) is None
+
+
+def taken(fit: memory_fit.Fit) -> float:
+    """By the cache, without the chunk of a prompt that the layers with a window hold for one request."""
+    chunk = 18 * 2048 * catalog.load("models")["fit"]["batched_tokens"]["value"]
+    return fit.need["kv_cache"] + fit.need["state"] - chunk / GIB
+
+
+def request_gib(length: int) -> float:
+    return engine.request_bytes(SAID, length) / GIB
 
 
 def planned(**more: Any) -> serving_plan.Plan:
@@ -131,14 +143,31 @@ def planned(**more: Any) -> serving_plan.Plan:
 
 def test_the_plan_counts_with_what_vllm_says_and_a_measured_start_goes_before_it() -> None:
     counted = planned()
-    said = engine.as_measured(SAID, "spark-a", counted.max_model_len)
-    found = planned(asked=said).fit
+    found = planned(asked=engine.Asked("spark-a", SAID)).fit
     assert found and (found.need["weights"], found.sure["weights"]) == (64.0, "said by vLLM on spark-a")
-    request = engine.request_bytes(SAID, counted.max_model_len) / GIB
-    assert sum(found.need[part] for part in ("kv_cache", "state")) / found.concurrency == pytest.approx(
-        request, rel=0.03
-    )
+    assert taken(found) == pytest.approx(found.concurrency * request_gib(counted.max_model_len), rel=0.03)
+    assert found.sure["kv_cache"] == "said by vLLM on spark-a"
     assert found.sure["activations" if "activations" in found.sure else "overhead"] == "estimate"
+
+
+def test_a_new_kind_of_model_is_planned_by_the_engine_alone(tmp_path: Path) -> None:
+    """Read with care, all of its layers keep the whole context; vLLM knows that few do, at any length."""
+    new = {"architectures": ["Nova9ForCausalLM"], "model_type": "nova9", "num_hidden_layers": 37, "vocab_size": 1000}
+    new |= {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}
+    new |= {"layer_types": ["nova_attention"] * 37, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(new))
+    facts = sources.find(str(tmp_path))
+
+    def fit(length: int, **more: Any) -> Any:
+        settings = {"kv-cache-dtype": "auto"}
+        return serving_plan.plan(
+            str(tmp_path), [121.69 * GIB], max_model_len=length, concurrency=2, facts=facts, settings=settings, **more
+        ).fit
+
+    for length in (8192, 65536):
+        careful, found = fit(length), fit(length, asked=engine.Asked("spark-a", SAID))
+        assert found.need["weights"] == 64.0 and taken(found) == pytest.approx(2 * request_gib(length), rel=0.03)
+        assert careful.need["kv_cache"] > 3 * taken(found)
 
 
 def test_a_difference_is_told_and_a_refusal_in_vllms_own_words() -> None:
