@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -14,6 +15,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from gb10_fleet.ending import wrong_question
 from gb10_fleet.options import Json, pairs
 from gb10_fleet.playbook import Outcome
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 
 PlannedModel = Annotated[
     str | None, typer.Argument(help="Hugging Face id of a model or checkpoint, or its folder.", show_default=False)
@@ -39,6 +43,8 @@ Recipe = Annotated[
 AsService = Annotated[
     str, typer.Option("--service", metavar="NAME[=GIB]", help="As an entry of vllm_services; GiB that it may take.")
 ]
+Ask = Annotated[str, typer.Option("--ask", metavar="HOST", help="Ask vLLM itself, in the image of this host.")]
+OfAsk = Annotated[list[str] | None, typer.Option("--inventory", "-i", help="With --ask: its inventory.")]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
@@ -68,43 +74,77 @@ def plan(
     service: AsService = "",
     into: Into = None,
     group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
+    ask: Ask = "",
+    inventory: OfAsk = None,
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host."""
+    """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host unasked."""
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
     from gb10_fleet import model_files, recipe_plan, service_plan
 
-    if (model is not None) == everything:
-        raise typer.BadParameter("name a model, or say --all; one of the two")
-    model = model_files.absolute(model) if model else None
+    model = _named(model, everything)
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
-    found: serving_plan.Plan | recipes.Recipe
     try:
         if everything:
             rows = serving_plan.table(memory, image, version)
-            print(json.dumps({"table": rows}, indent=2) if as_json else "\n".join(rows))
-            return
+            return _show(rows, {"table": rows}, as_json)
         if write_facts:
-            print(model_files.written(str(model), revision, facts), end="")
-            return
+            return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
             given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
             flags, given = service_plan.asked(service, flags, memory, given)
-        found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
-            str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
-            executor, driver, facts=known, draft=second, given=given,
-        )  # fmt: skip
+            made = partial(
+                serving_plan.plan, str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency,
+                only, flags, accepted, executor, driver, facts=known, draft=second, given=given, starts=_starts(),
+            )  # fmt: skip
+        told = ({}, [], recipe_plan.found(ctx, accepted)) if recipe else _asked(made, ask, inventory or [], as_json)
     except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         wrong_question(str(error), as_json)
-    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
+    said, more, found = told
+    _show([*found.lines(explain), *more], {**found.as_dict(), **said}, as_json)
     if into and not found.refused:
         _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _named(model: str | None, everything: bool) -> str | None:
+    from gb10_fleet import model_files
+
+    if (model is not None) == everything:
+        raise typer.BadParameter("name a model, or say --all; one of the two")
+    return model_files.absolute(model) if model else None
+
+
+def _show(lines: Sequence[str], document: Mapping[str, Any], as_json: bool) -> None:
+    print(json.dumps(document, indent=2) if as_json else "\n".join(map(printable, lines)))
+
+
+_Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the plan that counts with it
+
+
+def _asked(made: Callable[..., serving_plan.Plan], host: str, inventory: Sequence[str], as_json: bool) -> _Told:
+    """What vLLM of that host says, and the plan with it; without a host the plan alone."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engine import Asked
+
+    from gb10_fleet import engine
+
+    found = made()
+    if not host:
+        return {}, [], found
+    said = engine.asked(found, host, inventory, as_json)
+    return {"engine": said}, engine.lines(found, said, host), made(asked=Asked(host, said))
+
+
+def _starts() -> dict[str, Any]:
+    """What hosts have measured, by the facts that this machine remembers of them."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
+
+    return {str(each.get("hostname")): each["measured"] for each in last_facts.everything() if each.get("measured")}
 
 
 class Planned(Protocol):

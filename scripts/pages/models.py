@@ -20,10 +20,19 @@ def parts() -> dict[str, list[str]]:
 
 
 def configurations() -> list[str]:
-    """What is counted of the configurations of many families, and what is right."""
+    """What is counted of the configurations of many families, what vLLM itself says, and what is right."""
     from tests.support.model_configurations import RIGHT
 
-    columns = ("configuration", "KV bytes a token", "right", "weights, GiB", "right", "how that is known")
+    columns = (
+        "configuration",
+        "KV bytes a token",
+        "vLLM",
+        "right",
+        "weights, GiB",
+        "vLLM",
+        "right",
+        "how that is known",
+    )
     return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns))] + [each.row for each in RIGHT]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import COUNT_TO, QUESTIONS
@@ -164,7 +164,7 @@ class Real:
         return self.codes[-1]
 
     def failure(self) -> tuple[str, str]:
-        assert self.end() == 1
+        assert self.end() in (1, NO_MORE)
         failure = read_status(self.path)["failure"]
         return failure["verdict"], failure["text"]
 

@@ -10,18 +10,31 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    engine,
+    measured,
+    memory_fit,
+    models,
+    serving_plan,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
-from tests.realvllm.real import Real, is_ours
+from tests.realvllm.real import BIN, Real, is_ours, make_model
 
 
 def test_a_life(real: Callable[..., Real]) -> None:
@@ -34,6 +47,51 @@ def test_a_life(real: Callable[..., Real]) -> None:
     assert proof.verdict == "garbage", "random weights"
     one.life.stop()
     assert one.end() == 0 and read_status(one.path)["phase"] == "stopped"
+
+
+def test_the_engine_says_what_the_arithmetic_counts(tmp_path: Path) -> None:
+    make_model(tmp_path / "model")
+    program = Path(ask_engine.__file__).read_text(encoding="utf-8")
+    argv = [str(BIN / "python"), "-", json.dumps({"model": str(tmp_path / "model"), "flags": {}})]
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, check=True, timeout=600)
+    line = next(line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK))
+    said, facts = json.loads(line[len(ask_engine.MARK) :]), sources.find(str(tmp_path / "model"))
+    assert engine.problem(said) is None and said["context"] == 4096 and "refusal" not in said
+    model = models.of_facts(facts)
+    assert engine.token_bytes(said) == memory_fit.kv_bytes_per_token(model.geometry)
+    numbers = sum(size / {"float32": 4, "bfloat16": 2}[kind] for kind, size in said["weights"].items())
+    assert numbers == pytest.approx(facts.parameters, rel=0.03)
+
+
+def test_what_a_start_took_is_in_the_next_plan(real: Callable[..., Real], tmp_path: Path) -> None:
+    """By its own log; a CPU's says nothing of weights, so the plan counts those."""
+    image, words = "ours:1", ["--max-model-len", "2048", "--max-num-seqs", "4", "--max-num-batched-tokens", "4096"]
+    one = real(*words[:2], *words[4:], measures={})
+    flags = [*words, "--enforce-eager", "--load-format", "dummy"]
+    about = measured.about(image, str(one.model), "", "0.32.0", flags, 1)
+    one.config = one.config._replace(measures=about)
+    one._renew()
+    file = one.root / "var/lib/gb10-measured/vllm.json"
+    file.parent.mkdir(parents=True)
+    one.start().reaches("ready")
+    until = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.2)
+    one.life.stop()
+    one.end()
+    starts = {"spark-a": read_measured(HostReader(system=System(one.root)))}
+    figures = starts["spark-a"]["vllm"][0]["figures"]
+    assert figures["kv_gib"] == 1.0 and figures["length"] == 2048 and figures["sequences"] > 1
+    settings: dict[str, str | None] = {"max-num-seqs": "4", "max-num-batched-tokens": "4096", "load-format": "dummy"}
+    settings["kv-cache-dtype"] = "auto"
+    facts = sources.find(str(one.model))
+    found = serving_plan.plan(
+        str(one.model), [16 * 2**30], image, "0.32.0", 2048, settings={**settings, "enforce-eager": None},
+        facts=facts, starts=starts,
+    )  # fmt: skip
+    assert found.fit and found.fit.sure["kv_cache"] == "measured on spark-a"
+    counted = serving_plan.plan(str(one.model), [16 * 2**30], image, "0.32.0", 2048, settings=settings, facts=facts)
+    assert counted.fit and found.fit.need["kv_cache"] == pytest.approx(counted.fit.need["kv_cache"], rel=0.03)
 
 
 def test_an_engine_that_is_killed_ends_the_life(real: Callable[..., Real]) -> None:

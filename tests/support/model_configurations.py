@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 
 CONFIGS = Path(__file__).parents[1] / "fixtures/model_configs"
+# What vLLM 0.32.0 says of them on a CPU, by the program of `gb10 plan --ask` (model_configs/README.md).
+ANSWERS: dict[str, dict[str, Any]] = json.loads(CONFIGS.with_name("engine_answers.json").read_text(encoding="utf-8"))
 NEAR = 0.03
 
 
@@ -29,6 +31,13 @@ class Right:
     gib: float = 0.0
     task: str = "generate"
     why: str = ""
+    apart: str = ""  # why vLLM says something else than what is counted
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """What vLLM says; nothing where this build of it refuses the model."""
+        said = ANSWERS.get(self.name, {})
+        return {} if "refusal" in said else said
 
     @property
     def row(self) -> str:
@@ -36,7 +45,14 @@ class Right:
             found = of(self.name, Path(root), self.task == "embed")
         gib = f"{self.gib:g}" if self.gib else ""
         told = f"{self.source}. Far from it: {self.why}" if self.why else self.source
-        return f"| {self.name} | {kv(found):.0f} | {self.kv:.0f} | {found.weights_gib:.2f} | {gib} | {told} |"
+        told = f"{told}. vLLM differs: {self.apart}" if self.apart else told
+        said = self.engine
+        of_vllm = (f"{engine.token_bytes(said):.0f}", f"{engine.weights_gib(said):.2f}") if said else ("", "")
+        cache, weights = (
+            f"{kv(found):.0f} | {of_vllm[0]} | {self.kv:.0f}",
+            f"{found.weights_gib:.2f} | {of_vllm[1]} | {gib}",
+        )
+        return f"| {self.name} | {cache} | {weights} | {told} |"
 
 
 COUNTED, CACHE = "counted by hand", "the cache of transformers 5.24.0"

@@ -30,6 +30,10 @@ def settings() -> dict[str, Any]:
         "timing": {name: figures[name]["value"] for name in Timing._fields},
         "phases": [[each["phase"], each["value"]] for each in said["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in said["failures"]],
+        "measures": {},
+        "measured": [each["value"] for each in said["measured"]],
+        "remarks": [[each["verdict"], each["value"]] for each in said["remarks"]],
+        "docker_said": [[each["verdict"], each["value"]] for each in units["docker_said"]["run"]],
         "gone": [each["value"] for each in said["gone"]],
     }
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,7 @@ def wait_until(what: Callable[[], Any], why: str = "") -> Any:
 
 
 def patterns(kind: str) -> list[list[str]]:
-    name = {"phases": "phase", "failures": "verdict"}[kind]
+    name = "phase" if kind == "phases" else "verdict"
     return [[entry[name], entry["value"]] for entry in catalog.load("units")["vllm_log"][kind]]
 
 
@@ -132,6 +133,10 @@ class Host:
             "timing": QUICK,
             "phases": patterns("phases"),
             "failures": patterns("failures"),
+            "remarks": patterns("remarks"),
+            "measures": {},
+            "measured": [each["value"] for each in catalog.load("units")["vllm_log"]["measured"]],
+            "docker_said": [[each["verdict"], each["value"]] for each in catalog.load("units")["docker_said"]["run"]],
             "gone": [entry["value"] for entry in catalog.load("units")["vllm_log"]["gone"]],
         } | other
         self.path = root / "status.json"
@@ -210,8 +215,8 @@ class Host:
 
     def verdict(self) -> str:
         """That of the end, which systemd is told as a failure."""
-        assert self.end() == 1
-        failure = self.status["failure"]
+        code, failure = self.end(), self.status["failure"]
+        assert code == (NO_MORE if failure["verdict"] in NOT_AGAIN else 1)
         assert self.status["phase"] == "failed" and failure["way_out"]
         return str(failure["verdict"])
 

@@ -30,6 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import 
     read_product,
     read_sysctls,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import Start, read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import MemoryBlocks
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import ModelFolder, read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import (
@@ -113,6 +114,7 @@ class Facts(TypedDict):
     join_keys: NotRequired[dict[str, JoinKey | None]]
     model_phase: NotRequired[str | None]
     wishes: NotRequired[list[ShownWish]]
+    measured: NotRequired[dict[str, list[Start]]]
     model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
@@ -170,6 +172,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
+        "measured": read_measured(host),
     }
     if models:
         found["model_folders"] = read_models(host, models)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ def read(host: str, address: str) -> dict[str, Any] | None:
         return facts if isinstance(facts, dict) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, RuntimeError):
         return None
+
+
+def everything() -> Iterator[dict[str, Any]]:
+    """The facts of all hosts that anybody remembers."""
+    with contextlib.suppress(OSError, RuntimeError):
+        for path in sorted((_folder() / "facts").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                said = json.loads(path.read_bytes())
+                if said["project"] == catalog.collection_version() and isinstance(said["facts"], dict):
+                    yield said["facts"]
 
 
 def write(host: str, address: str, facts: dict[str, Any]) -> None:

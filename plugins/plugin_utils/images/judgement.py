@@ -10,6 +10,7 @@ security_floors.yml and images.yml. Where the catalog says otherwise of an image
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +26,8 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
     from packaging.version import InvalidVersion, Version
 
 CUBINS = "sm120_cubins"  # the word of images.yml
+_OF_THE_FABRIC = re.compile(r"(NCCL|GLOO|UCX)_")
+_WRONG_ON_SOME = {"NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_P2P_DISABLE"}  # what the role does not say
 SEVERITIES = ("error", "warn", "info")
 Facts = Mapping[str, Any]
 
@@ -236,6 +239,14 @@ def _left_over(facts: Facts) -> Iterator[Finding]:
         if lines:
             way_out = "a variable of the same name in vllm_environment goes before it"
             yield Finding("nccl_conf", "info", f"{path} sets {', '.join(lines)}", way_out)
+    pinned = {name: value for name, value in facts.get("environment", {}).items() if _OF_THE_FABRIC.match(name)}
+    if pinned:
+        fact = f"its environment sets {', '.join(f'{name}={value}' for name, value in sorted(pinned.items()))}"
+        way_out = (
+            "a variable of the same name in vllm_environment goes before it, and so does what the role says itself"
+        )
+        severity = "warn" if pinned.keys() & _WRONG_ON_SOME else "info"
+        yield Finding("nccl_environment", severity, fact, way_out)
 
 
 def _catalog(facts: Facts, gap: tuple[str, ...] | None) -> Iterator[Finding]:

@@ -39,12 +39,26 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a start of the same took on a host. It goes before what is counted, part by part."""
+
+    host: str
+    weights_gib: float  # on each host, with the draft; 0: nobody said
+    parts: Mapping[str, float]  # beside weights and cache; empty: of another batch, or nobody said
+    length: int  # tokens of the request
+    request_gib: float  # of the cache, that one request of this length takes; 0: nobody said
+    how: str = "measured on"
+    layers: bool = False  # the geometry is of the same source, so the cache is counted as it is
+
+
+@dataclass(frozen=True)
 class Load:
     """What is asked of the server beside the context; 0 is what a plan says."""
 
     batched: int = 0  # --max-num-batched-tokens
     pinned_gib: float = 0.0  # --kv-cache-memory-bytes
     draft: Draft | None = None
+    measured: Measured | None = None
     others_gib: float = 0.0  # the share of a second service on each host, and what is pinned elsewhere
 
 
@@ -166,7 +180,7 @@ class _Sizes:
         self, model: Model, checkpoint: Checkpoint, total: float, hosts: int, kv_dtype: str, requests: int, load: Load
     ) -> None:
         geometry = model.geometry
-        self.total, self.context, self.load = total, geometry.context, load
+        self.total, self.context, self.load, self.times = total, geometry.context, load, 1.0
         self.weights = checkpoint.on_host.get(hosts, checkpoint.weight_gib / hosts)
         self.fixed, self.sure = fixed_parts(model, checkpoint, hosts, requests, load)
         self.sure |= {"weights": checkpoint.basis, "kv_cache": "computed", "state": "computed"}
@@ -176,6 +190,30 @@ class _Sizes:
         self.draft_per_token = self._draft_per_token(load.draft)
         if load.draft:
             self.sure["draft_kv_cache"] = "computed" if load.draft.geometry else "estimate"
+        if load.measured:
+            self._learn(load.measured)
+
+    def _learn(self, measured: Measured) -> None:
+        """A start of the same goes before what is counted."""
+        said = f"{measured.how} {measured.host}"
+        if measured.weights_gib:
+            self.weights = measured.weights_gib
+            self.fixed = {**self.fixed, "draft": 0.0} if "draft" in self.fixed else self.fixed
+            self.sure["weights"] = said
+        if measured.parts:
+            self.fixed = dict(measured.parts)
+            self.sure |= dict.fromkeys(measured.parts, said)
+        counted = measured.length * self.per_token + self.state + self.window(measured.length, 1)
+        if measured.layers:
+            self.sure |= dict.fromkeys(("kv_cache", "state"), said)
+        if measured.request_gib and counted:
+            self.times = measured.request_gib / counted  # of what is counted
+            self.own_per_token, self.draft_per_token = (
+                self.own_per_token * self.times,
+                self.draft_per_token * self.times,
+            )
+            self.state *= self.times
+            self.sure |= dict.fromkeys(("kv_cache", "state", "draft_kv_cache"), said)
 
     def _draft_per_token(self, draft: Draft | None) -> float:
         if draft is None:
@@ -212,7 +250,7 @@ class _Sizes:
         )
         one = window_bytes(geometry, length, self.kv_dtype, hosts)
         largest = window_bytes(replace(geometry, attention=sliding), length, self.kv_dtype, hosts)
-        return ((requests - 1) * one + largest) / GIB
+        return self.times * ((requests - 1) * one + largest) / GIB
 
     def parts(self, length: int, requests: int) -> dict[str, float]:
         tokens = length * requests

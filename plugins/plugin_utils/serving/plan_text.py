@@ -31,7 +31,6 @@ def lines(plan: Plan, explain: bool) -> list[str]:
     task = [each for line in tasks.lines(plan.model) for each in wrapped(line, " " * _LABEL)]
     version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
     found = [*wrapped(verdict(plan), "  "), *task, *labelled("image", f"{short(plan.image)} ({version})")]
-    found += [line for doubt in _doubts(plan) for line in wrapped(f"  warn: {doubt}", "    ")]
     found += _served(plan) if plan.checkpoint else _rejected(plan)
     found += fired(plan.fired)
     found += [each for line in plan.explained() for each in wrapped(line, f"{_indent(line)}  ")] if explain else []
@@ -62,7 +61,7 @@ def _fits(plan: Plan) -> str:
     if plan.checkpoint is None:
         return "does not fit" if plan.does_not_fit else "nothing that can be served"
     errors = [rule.id for rule in plan.fired if rule.refuses]
-    warnings = sum(rule.severity == "warn" and not rule.accepted for rule in plan.fired) + len(_doubts(plan))
+    warnings = sum(rule.severity == "warn" and not rule.accepted for rule in plan.fired)
     if errors:
         return f"refused ({', '.join(errors)})"
     return "fits" + (f", with {counted(warnings, 'warning')}" if warnings else "")
@@ -80,10 +79,6 @@ def short(image: str) -> str:
     """A reference without most of its digest, which the lines for the inventory have."""
     name, at, digest = image.partition("@")
     return f"{name}{at}{digest[:_DIGEST]}"
-
-
-def _doubts(plan: Plan) -> Sequence[str]:
-    return plan.model.facts.doubts if plan.model.facts else ()
 
 
 def _rejected(plan: Plan) -> list[str]:

@@ -9,38 +9,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# The first one that matches; Docker wraps what the registry, the network and the disk say in sentences of its own.
-FAULTS = (
-    (
-        "disk_full",
-        r"no space left on device",
-        "`docker system df` shows what can go (`docker image prune`); an image needs 20 GB and more on Docker's disk",
-    ),
-    (
-        "unauthorized",
-        r"unauthorized|authentication required|denied|forbidden|no basic auth credentials|\b40[13]\b",
-        "set vllm_registry_username and vllm_registry_password (from a vault) to an account that may pull it, or"
-        " `sudo docker login REGISTRY` on the host; some registries say this of a name that does not exist",
-    ),
-    (
-        "image_missing",
-        r"manifest (for .+ )?(unknown|not found)|repository .+ not found|name unknown|: not found",
-        "the registry has no such image: compare vllm_image with catalog/images.yml",
-    ),
-    (
-        "registry_unreachable",
-        r"no such host|server misbehaving|dial tcp|connection (refused|reset)|network is unreachable|no route to host"
-        r"|timeout|deadline exceeded|request canceled|certificate|server gave HTTP response|unexpected EOF|proxyconnect"
-        r"|toomanyrequests|\b(429|50\d)\b",
-        "`curl -sI https://REGISTRY/v2/` on the host shows name, route, proxy and certificate; Docker has its own proxy"
-        " settings (`docker info`)",
-    ),
-    (
-        "docker_down",
-        r"cannot connect to the docker daemon|is the docker daemon running",
-        "`systemctl status docker` says why",
-    ),
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+WAYS_OUT = {
+    "disk_full": "`docker system df` shows what can go (`docker image prune`); an image needs 20 GB and more on"
+    " Docker's disk",
+    "disk_refuses": "Docker's own disk refuses, and no password helps: `docker info` names its folder (Docker Root"
+    " Dir), which must be a local disk that root may write to, and not NFS",
+    "unauthorized": "set vllm_registry_username and vllm_registry_password (from a vault) to an account that may pull"
+    " it, or `sudo docker login REGISTRY` on the host; some registries say this of a name that does not exist",
+    "wrong_platform": "the registry has this image for other processors only, and a Spark is linux/arm64: take a tag"
+    " that is for arm64 (catalog/images.yml)",
+    "image_missing": "the registry has no such image: compare vllm_image with catalog/images.yml",
+    "registry_unreachable": "`curl -sI https://REGISTRY/v2/` on the host shows name, route, proxy and certificate;"
+    " Docker has its own proxy settings (`docker info`)",
+    "docker_down": "`systemctl status docker` says why; where its socket refuses, the play needs root (become)",
+}
 LONGEST_TEXT = 400
 DOCKER_HUB = "docker.io"
 
@@ -51,9 +35,10 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
         return None
     said = " ".join(str(pulled.get("stderr") or pulled.get("msg") or pulled.get("stdout") or "it says nothing").split())
     text = f"docker pull {image}: {said[:LONGEST_TEXT]}"
-    for verdict, pattern, way_out in FAULTS:
-        if re.search(pattern, said, re.IGNORECASE):
-            return {"verdict": verdict, "text": text, "way_out": way_out.replace("REGISTRY", registry(image))}
+    for known in catalog.load("units")["docker_said"]["pull"]:
+        if re.search(known["value"], said, re.IGNORECASE):
+            way_out = WAYS_OUT[known["verdict"]].replace("REGISTRY", registry(image))
+            return {"verdict": known["verdict"], "text": text, "way_out": way_out}
     return {"verdict": "pull_failed", "text": text, "way_out": "pull it by hand on the host, and see what Docker says"}
 
 

@@ -72,9 +72,11 @@ class Profile:
     task: str = models.CHAT  # what the model does: that, or one of `tasks` of catalog/models.yml
     measured: bool = True  # the catalog has figures of this model
     speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
+    fabric: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against names pinned for NCCL and Gloo
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
     cuda: str | None = None  # of the image; None: unknown
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
+    doubts: tuple[str, ...] = ()  # what of its configuration was read with care, as it is not known here
     by_name: bool = False  # traits, quantization and memory are no more than what the model's name says
 
 
@@ -360,6 +362,11 @@ def _speculation(wanted: str, facts: _Facts) -> list[str] | None:
     return [found] if found else None
 
 
+def _fabric(wanted: str, facts: _Facts) -> list[str] | None:
+    found = dict(facts.profile.fabric).get(wanted)
+    return [found] if found else None
+
+
 def _drafts(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     config = speculation.said({name: (value or [""])[-1] for name, value in facts.read.values.items()})
     method = speculation.method(config)
@@ -380,6 +387,10 @@ def _world(_too_large: str, facts: _Facts) -> list[str] | None:
 
 def _encoder(_missing: str, facts: _Facts) -> list[str] | None:
     return [f"the weights of {facts.profile.model} have no encoder"] if facts.profile.encoder_missing else None
+
+
+def _doubts(_any: str, facts: _Facts) -> list[str] | None:
+    return list(facts.profile.doubts) or None
 
 
 def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
@@ -420,6 +431,8 @@ _MATCHERS: dict[str, Any] = {
     "drafts": _drafts,
     "world": _world,
     "encoder": _encoder,
+    "doubts": _doubts,
+    "fabric": _fabric,
     "hosts": _hosts,
     "listen": _listen,
     "api_key": _api_key,

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    engine,
     inventory_text,
+    measured,
     memory_fit,
     models,
     plan_lines,
@@ -127,7 +129,6 @@ class Plan:
             "expected": asdict(self.expected) if self.expected else None,
             "predicted": asdict(self.predicted) if self.predicted else None,
             "verdict": plan_text.verdict(self),
-            "doubts": list(self.model.facts.doubts) if self.model.facts else [],
             "bandwidth_limit": round(self.bound.plain, 1),
             "bandwidth_limit_with_drafts": round(self.bound.plain * self.bound.accepted, 1),
             "path": list(self.path),
@@ -229,6 +230,8 @@ def plan(
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
     given: Given | None = None,
+    starts: measured.Starts | None = None,
+    asked: engine.Asked | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
@@ -237,6 +240,7 @@ def plan(
     `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
+    `starts` are those that hosts have measured, `asked` is what vLLM itself says, where no host has measured.
     """
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     facts = tasks.by_flags(facts, flags)
@@ -253,19 +257,20 @@ def plan(
     requests = int(_number(flags, "--max-num-seqs") or concurrency)
     wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
     choice = wanted.choice(model, min(memories_bytes), hosts, used)
-    asked = [
+    options = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
         *(["--concurrency"] if concurrency else []),
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
-    found = replace(found, asked=asked, given=given or Given())
+    found = replace(found, asked=options, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
         found = replace(found, less=wanted.less(found, min(memories_bytes)))
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
+    served = _learned(served, wanted, min(memories_bytes), starts or {}, flags, asked)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 
@@ -306,6 +311,35 @@ def _served(
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
+
+
+def _learned(
+    served: Plan,
+    wanted: ways_out.Wanted,
+    smallest: float,
+    starts: measured.Starts,
+    flags: Flags,
+    asked: engine.Asked | None,
+) -> Plan:
+    """The same counted with what a host has measured of it, else with what vLLM says; it may not fit any more."""
+    checkpoint = served.checkpoint
+    if checkpoint is None:
+        return served
+    revision = served.given.revision
+    about = measured.about(served.image, checkpoint.id, revision, served.version, served.args, served.hosts)
+    start = measured.find(starts, about)
+    if start is None and asked and asked.counts and served.hosts == 1:  # how several share it, vLLM was not asked
+        served = replace(served, model=replace(served.model, geometry=asked.geometry(served.model.geometry)))
+        start = asked.measured
+    if start is None:
+        return served
+    wanted = replace(wanted, only=checkpoint.id, load=replace(wanted.load, measured=start))
+    again = wanted.choice(served.model, smallest, served.hosts, served.version)
+    if again.checkpoint is None or again.fit is None:
+        less = wanted.less(served, smallest)
+        return replace(served, checkpoint=None, fit=None, rejected=again.rejected, less=less)
+    counted = _arguments(again.fit, wanted.kv_dtype, wanted.load.batched)
+    return replace(served, fit=again.fit, arguments={**served.arguments, **counted, **flags})
 
 
 def canonical(flag: str) -> str:
@@ -442,6 +476,7 @@ def _judged(
         executor=executor,
         driver=driver,
         encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
+        doubts=found.model.facts.doubts if found.model.facts else (),
     )
     fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.

@@ -10,12 +10,14 @@ read; equal profiles are judged once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    fabric_names,
+    measured,
     memory_fit,
     models,
     named,
@@ -55,6 +57,7 @@ class _Asked:
     speculation: tuple[tuple[str, str], ...]  # what speaks against the draft tokens
     facts: ModelFacts | None
     container: frozenset[str]
+    fabric: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,14 @@ def judge(
     facts: str = "",
     draft_facts: str = "",
     cache: str = "",
+    by_hand: Mapping[Any, Any] | None = None,
 ) -> Verdict:
     """The verdict for one host of a cluster.
 
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
     know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml. `facts` and
     `draft_facts` are files of facts on this machine; FactsError where one cannot be read. `cache`: of models, on the
-    host.
+    host. `by_hand`: of the environment, what an inventory says.
     """
     known_image = models.image(image)
     used = version or (known_image.version if known_image else None)
@@ -119,10 +123,15 @@ def judge(
             accepted=tuple(sorted(reasons.items())),
             hosts=view.size,
             driver=driver["userland"] or driver["module_loaded"],
-            memory=_too_small_here(view, model, values, found, draft),
+            memory=_too_small_here(
+                view, model, values, found, draft, _measured(view, image, model, revision, used, words)
+            ),
             speculation=tuple(speculation.objections(flags, used, entry, draft).items()),
             facts=found,
             container=container,
+            fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items())
+            if view.size > 1
+            else (),
         )
     )
 
@@ -139,17 +148,33 @@ def _draft(flags: Flags, file: str) -> ModelFacts | None:
     return known.here(name, str(speculation.said(flags).get("revision") or ""), file) if name else None
 
 
+def _measured(
+    view: View, image: str, model: str, revision: str, version: str | None, words: Sequence[str]
+) -> memory_fit.Measured | None:
+    """A start of the same on this host, else on another one of its cluster."""
+    hosts = [view.host, *(member for member in view.members if member != view.host)]
+    starts = {host: view.cluster_facts[host].get("measured") or {} for host in hosts if host in view.cluster_facts}
+    return measured.find(starts, measured.about(image, model, revision, version, words, view.size))
+
+
 def _last(values: Values) -> Flags:
     """Of two equal flags the last one holds."""
     return {flag: (said or [""])[-1] for flag, said in values.items()}
 
 
-def _too_small_here(view: View, model: str, values: Values, facts: ModelFacts | None, draft: ModelFacts | None) -> str:
+def _too_small_here(
+    view: View,
+    model: str,
+    values: Values,
+    facts: ModelFacts | None,
+    draft: ModelFacts | None,
+    known: memory_fit.Measured | None,
+) -> str:
     """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
     counted = [view.host] if view.unknown else view.members
     memories = {member: _memory(view.cluster_facts[member]) for member in counted}
     smallest = min(memories, key=lambda member: memories[member])
-    found = too_small(model, values, memories[smallest], view.size, facts, draft)
+    found = too_small(model, values, memories[smallest], view.size, facts, draft, known)
     return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
@@ -165,6 +190,7 @@ def too_small(
     hosts: int,
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
+    known: memory_fit.Measured | None = None,
 ) -> str:
     """Why a model cannot be served like this, and what would fit; else empty. Of an unknown one its name is read.
 
@@ -183,7 +209,7 @@ def too_small(
     if length > entry.geometry.context and any(name in values for name in _STRETCHED):
         return ""
     dtype = (values.get("--kv-cache-dtype") or ["auto"])[-1]
-    load = speculation.load(_last(values), entry, draft)
+    load = replace(speculation.load(_last(values), entry, draft), measured=known)
     found = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, share, load)
     if found.fits:
         return ""
@@ -259,6 +285,8 @@ def _verdict(asked: _Asked) -> Verdict:
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
         encoder_missing=found.encoder_missing if found else False,
+        doubts=found.doubts if found else (),
+        fabric=asked.fabric,
     )
     fired = rules.judge(profile, dict(asked.accepted))
     return Verdict(

@@ -1059,3 +1059,13 @@ def test_without_request_nobody_fixes_a_gid_index() -> None:
     document = paired("fabric", fabric_allow_activation=True)
     assert not [resource for resource in document.resources if "gid-index" in str(resource.get("file"))]
     assert settings(vllm_pair())["gid_file"] is None and "--env-file" not in command(vllm_pair())
+
+
+def test_a_cluster_lets_nccl_say_why_it_fails_unless_told_otherwise() -> None:
+    def said(document: Rendered) -> list[str]:
+        argv = json.loads(content(document, "/etc/gb10-fleet/vllm.json"))["argv"]
+        return [word for word in argv if word.startswith("NCCL_DEBUG=")]
+
+    assert said(vllm()) == []
+    assert said(vllm_pair()) == ["NCCL_DEBUG=WARN"]
+    assert said(vllm_pair(vllm_environment={"NCCL_DEBUG": "INFO"})) == ["NCCL_DEBUG=INFO"]

@@ -112,3 +112,11 @@ def test_a_write_that_fails_leaves_what_was_there(cache: Path, monkeypatch: pyte
     last_facts.write("spark-a", "x", {**FACTS, "rails": [1]})
     assert last_facts.read("spark-a", "x") == FACTS
     assert len(list(cache.iterdir())) == 1, "a temporary file was left"
+
+
+def test_all_hosts_that_are_remembered(cache: Path) -> None:
+    assert list(last_facts.everything()) == []
+    last_facts.write("spark-a", "x", FACTS)
+    last_facts.write("spark-b", "x", {**FACTS, "hostname": "spark-b"})
+    (cache / "z.json").write_text("{")
+    assert {each["hostname"] for each in last_facts.everything()} == {"spark-a", "spark-b"}

@@ -143,6 +143,7 @@ def test_an_image_without_vllm() -> None:
         ({"packages": {"transformers": "6.0.0"}}, "drift"),
         ({"packages": {"transformers": "4.55.4"}}, "drift"),
         ({"nccl": {"libraries": [], "conf": {"/etc/nccl.conf": ["NCCL_IB_TC=106"]}}}, "nccl_conf"),
+        ({"environment": {"NCCL_IB_GID_INDEX": "3"}}, "nccl_environment"),
         ({"extensions": [*facts()["extensions"][1:], extension("_C_stable_libtorch", {"sm_120": 1, "sm_120a": 3})]},
          "locked_kernels"),
     ],
@@ -151,7 +152,7 @@ def test_what_speaks_against_an_image(change: dict[str, Any], identity: str) -> 
     read = facts()
     assert ids(read) == set()
     for key, value in change.items():
-        read[key] = {**read[key], **value} if isinstance(value, dict) else value
+        read[key] = {**read.get(key, {}), **value} if isinstance(value, dict) else value
     assert identity in ids(read)
     assert judgement.judge(read).refused is (identity == "platform")
     assert all(each.way_out and each.fact for each in judgement.judge(read).findings)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import LASTING, NOT_AGAIN, WAYS_OUT
 
+from tests.support.causes import FAULTY, HEALTHY
 from tests.support.unit_log import new_log, read
 
 LOGS = Path(__file__).parents[2] / "fixtures/vllm_logs"
@@ -130,69 +132,7 @@ def test_a_real_log_without_an_end_of_its_own_says_nothing_wrong(name: str) -> N
     assert (log.fault, log.cause, log.gone_since) == (None, "", None)
 
 
-# What a CPU does not show, as vLLM's source, CUDA, PyTorch and the hub word it: the verdict, and the versions.
-WORDS = [
-    (
-        *("memory_short", "0.17 to 0.33"),
-        "ValueError: Free memory on device cuda:0 (36.75/121.63 GiB) on startup is less than desired GPU memory"
-        " utilization (0.85, 103.38 GiB). Decrease GPU memory utilization or reduce GPU memory used by other",
-    ),
-    (
-        *("kv_cache_short", "0.17 to 0.28"),
-        "ValueError: To serve at least one request with the models's max seq len (262144), (24.00 GiB KV cache is"
-        " needed, which is larger than the available KV cache memory (9.61 GiB). Try increasing `gpu_memory",
-    ),
-    (
-        "out_of_memory",
-        "0.17 to 0.33",
-        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory",
-    ),
-    (
-        *("kernel_unsupported", "CUDA"),
-        "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device",
-    ),
-    ("kernel_unsupported", "CUDA", "RuntimeError: CUDA error: an illegal instruction was encountered"),
-    ("kernel_unsupported", "ptxas", "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'"),
-    (
-        *("kernel_unsupported", "0.17 to 0.33"),
-        "  Value error, The quantization method x is not supported for the current GPU. Minimum capability: 130.",
-    ),
-    (
-        *("kernel_unsupported", "0.24"),
-        "NotImplementedError: No NvFp4 MoE backend supports the deployment configuration.",
-    ),
-    ("gpu_dead", "PyTorch", "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"),
-    ("gpu_dead", "NVML", "pynvml.NVMLError_GpuIsLost: GPU is lost"),
-    ("gpu_dead", "CUDA", "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
-    (
-        *("token_refused", "huggingface_hub"),
-        "huggingface_hub.errors.HfHubHTTPError: 401 Client Error: Unauthorized. Invalid credentials in Authorization"
-        " header",
-    ),
-    (
-        *("unknown_architecture", "0.17 to 0.33"),
-        "ValueError: Model architectures ['Nope9ForCausalLM'] are not supported for now. Supported"
-        " architectures: dict_keys",
-    ),
-    (
-        *("unknown_quantization", "0.17 to 0.33"),
-        "  Value error, Quantization method specified in the model config (modelopt) does not match the quantization"
-        " method specified in the `quantization` argument (fp8).",
-    ),
-    ("model_incomplete", "0.17 to 0.33", "RuntimeError: Cannot find any model weights with `/models/x`"),
-    (
-        *("port_busy", "PyTorch"),
-        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
-        " port: 29501, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
-    ),
-    (
-        *("refused_flag", "0.17 to 0.33"),
-        "  Value error, World size (2) is larger than the number of available GPUs (1) in this node.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("verdict", "versions", "words"), WORDS)
+@pytest.mark.parametrize(("verdict", "versions", "words"), FAULTY)
 def test_what_a_gpu_or_the_hub_says_has_its_verdict(verdict: str, versions: str, words: str) -> None:
     engine, api = "(EngineCore_DP0 pid=272) ERROR 11-20 10:00:00 [core.py:1108] ", "(APIServer pid=1) "
     head, said = (["1 validation error for VllmConfig", words]) if words.startswith("  ") else ([], words)
@@ -209,6 +149,93 @@ def test_what_a_gpu_or_the_hub_says_has_its_verdict(verdict: str, versions: str,
     failure = verdict_of_end(1, log, 0)
     assert failure.verdict == verdict, versions
     assert words.strip()[:150] in failure.text
+
+
+def test_every_line_of_the_catalog_has_a_faulty_example() -> None:
+    said = [words for _, _, words in FAULTY] + [
+        error.text for name in ENDS for error in read(*of_the_container(name)).errors.found
+    ]
+    patterns = [pattern for _, pattern in new_log().config.failures]
+    assert [each.pattern for each in patterns if not any(each.search(line) for line in said)] == []
+
+
+@pytest.mark.parametrize("verdict", sorted({verdict for verdict, _ in new_log().config.failures}))
+def test_words_of_a_sound_start_are_no_fault(verdict: str) -> None:
+    assert read(HEALTHY[verdict]).fault is None
+
+
+def test_what_a_process_logs_does_not_end_what_it_prints() -> None:
+    log = read(
+        "(EngineCore pid=212) Traceback (most recent call last):",
+        '(EngineCore pid=212)   File "/x/gemm.py", line 1, in mm',
+        "(EngineCore pid=212) ERROR 08-07 21:51:35 [core.py:1330] EngineCore failed to start.",
+        "(EngineCore pid=212) torch.AcceleratorError: CUDA error: no kernel image is available",
+    )
+    assert log.fault and log.fault[0] == "kernel_unsupported"
+
+
+def test_a_line_that_comes_again_and_again_leaves_room_for_the_cause() -> None:
+    log = read(*["plugin x failed to load"] * 50, *(f"plugin {n} failed to load" for n in range(50)), "ValueError: x")
+    assert len(log.errors.found) == 20
+    raised = read(
+        *(f"plugin {n} failed to load" for n in range(50)), "Traceback (most recent call last):", "KeyError: 'x'"
+    )
+    assert raised.cause == "KeyError: 'x'"
+
+
+RING = (
+    "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [1]rocep1s0f1:1/RoCE [2]roceP2p1s0f0:1/RoCE [3]roceP2p1s0f1:1/RoCE",
+    "NCCL INFO NET/IB: Subnet-aware routing: overriding dev 2 with dev 0",
+)
+
+
+def test_rails_that_carry_nothing_are_a_remark_and_no_end() -> None:
+    """Field notes of 2026-10: a ring of four, where all four HCAs are listed."""
+    log = read(*RING, "Application startup complete.")
+    assert (log.phase, log.fault, log.remark and log.remark.verdict) == ("ready", None, "fabric_half_idle")
+    assert read(RING[0]).remark is None
+
+
+# Exit status, what Docker or the image says, and whose failure it is. docker CLI 28.2.2.
+CONTAINER = "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create"
+OF_DOCKER = [
+    (127, f'docker: Error response from daemon: {CONTAINER} failed: error mounting "/usr/lib/x.so": no such file or'
+     " directory: unknown", "docker_refused"),
+    (127, 'docker: Error response from daemon: error gathering device information while adding custom device'
+     ' "/dev/infiniband": no such file or directory', "docker_refused"),
+    (127, f'docker: Error response from daemon: {CONTAINER} failed: exec: "vllm": executable file not found in $PATH',
+     "image_unfit"),
+    (126, f'docker: Error response from daemon: {CONTAINER} failed: exec: "/x": permission denied', "image_unfit"),
+    (127, f'docker: Error response from daemon: {CONTAINER} failed: exec: "nvidia-container-runtime": not found',
+     "docker_refused"),
+    (127, "[FATAL tini (7)] exec vllm failed: No such file or directory", "image_unfit"),
+    (126, "", "image_unfit"),
+    (125, "", "docker_refused"),
+    (125, "docker: Error response from daemon: could not select device driver", "docker_refused"),
+    (125, "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "docker_down"),
+    (125, "docker: Error response from daemon: No such image: x:1", "image_missing"),
+    (125, "docker: Error response from daemon: mkdir /var/lib/docker/overlay2/x: no space left on device", "disk_full"),
+    (125, "docker: Error response from daemon: mkdir /var/lib/docker/x: read-only file system", "disk_refuses"),
+    (125, "docker: Error response from daemon: driver failed: Bind for 0.0.0.0:1 failed: port is already allocated",
+     "port_busy"),
+    (125, f"docker: Error response from daemon: {CONTAINER} failed: nvidia-container-cli: requirement error:"
+     " unsatisfied condition: cuda>=13.2", "driver_old"),
+    (126, f'docker: Error response from daemon: {CONTAINER} failed: fork/exec /bin/sh: exec format error',
+     "wrong_platform"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "said", "verdict"), OF_DOCKER)
+def test_what_docker_says_is_not_the_images(code: int, said: str, verdict: str) -> None:
+    failure = verdict_of_end(code, read(said, "Run 'docker run --help' for more information"), 0)
+    assert failure.verdict == verdict
+    assert said in failure.text
+
+
+def test_every_verdict_of_the_tables_has_a_way_out() -> None:
+    config = new_log().config
+    named = {verdict for table in (config.failures, config.remarks, config.docker_said) for verdict, _ in table}
+    assert named <= WAYS_OUT.keys() and set(NOT_AGAIN) <= set(LASTING)
 
 
 def test_the_kernels_killing_beats_what_the_log_says_of_a_killed_engine() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -17,7 +18,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import GIVEN_UP, Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
@@ -270,6 +271,30 @@ def test_a_container_that_ends_is_a_failure_by_name(
     host.play("code", str(code))
     assert host.verdict() == verdict
     assert text in host.status["failure"]["text"]
+
+
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+
+
+@pytest.mark.parametrize(("log", "code"), [(NO_KERNEL, NO_MORE), (LOADED + NO_KERNEL, 1)])
+def test_only_a_start_that_would_fail_again_is_the_last(hosts: Callable[..., list[Host]], log: str, code: int) -> None:
+    (host,) = hosts()
+    host.play("log", log)
+    host.start()
+    wait_until(lambda: host.life and host.life.log.fault)
+    host.play("code", "1")
+    assert (host.end(), host.status["failure"]["verdict"]) == (code, "kernel_unsupported")
+    unit = (ROOT / "roles/vllm/templates/gb10-vllm.service.j2").read_text()
+    assert f"\nRestartPreventExitStatus={NO_MORE}\n" in unit
+
+
+def test_rails_that_carry_nothing_are_said_and_it_serves_on(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.play("log", f"NET/IB: Subnet-aware routing: overriding dev 2 with dev 0\n{LOADED}")
+    host.start().reaches("ready")
+    wait_until(lambda: host.status["remark"])
+    assert (host.status["remark"]["verdict"], host.status["failure"]) == ("fabric_half_idle", None)
+    assert host.stop() == 0
 
 
 @pytest.mark.parametrize(("served", "verdict"), [("", "disk_full"), (LOADED, "engine_died")])
@@ -530,7 +555,7 @@ def test_what_comes_from_outside_costs_none_of_the_starts_for_own_faults(hosts: 
         mate.start().reaches("ready")
         mate.play("code", "1")
         assert head.verdict() == "peer_lost" and head.given_back() == own
-        assert mate.end() == (1 if own < 3 else GIVEN_UP) and mate.given_back() == 0
+        assert mate.end() == (1 if own < 3 else NO_MORE) and mate.given_back() == 0
         mate.docker.with_name("code").unlink()
     assert mate.status["faults"] == [], "whoever starts it next has mended it"
 
@@ -844,6 +869,15 @@ def tables(host: Host, rails: int, slots: int = 255) -> Life:
             (table / str(slot)).write_text(f"::ffff:{address}\n" if slot == 3 else "::\n")
     config = parse_config(json.dumps(host.raw))
     return Life(config, Status(host.path, Notify(""), config.digest), Notify(""), host.root)
+
+
+@pytest.mark.parametrize(("pinned", "fault"), [("3", ""), ("5", "enp0 has its address at index 3")])
+def test_a_gid_index_by_hand_must_be_that_of_each_rail(tmp_path: Path, pinned: str, fault: str) -> None:
+    host = Host(tmp_path)
+    host.raw["argv"] = ["docker", "run", "--env", f"NCCL_IB_GID_INDEX={pinned}", "image"]
+    life = tables(host, rails=2)
+    with pytest.raises(failures.Failure, match=fault) if fault else contextlib.nullcontext():
+        life._check_gid_by_hand()
 
 
 def test_a_look_at_the_rails_costs_two_reads_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

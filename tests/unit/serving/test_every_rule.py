@@ -193,6 +193,11 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(model="google/gemma-4-E4B-it", version="0.27.1"),
         made(model="google/gemma-4-E4B-it", version="0.28.0"),
     ),
+    **{
+        f"fabric_{name}": (made(fabric=((kind, "a fact"),)), made())
+        for name, kind in (("name_absent", "absent"), ("name_empty", "empty"), ("rails_idle", "idle"))
+    },
+    "configuration_doubted": (made(doubts=("layers of a new kind",)), made()),
     "encoder_missing": (made(encoder_missing=True), made("--language-model-only", encoder_missing=True)),
     "hybrid_drafts": (
         made(f"{MTP} --enable-prefix-caching", traits=GDN),

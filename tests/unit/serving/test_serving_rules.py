@@ -77,6 +77,36 @@ def test_a_warning_stops_nothing_and_is_a_finding() -> None:
     assert found(quiet, "enforce_eager")["accepted"] == "we look for a fault"
 
 
+@pytest.mark.parametrize(
+    ("environment", "rule", "fact"),
+    [
+        ({"GLOO_SOCKET_IFNAME": "eth0"}, "fabric_name_absent", "GLOO_SOCKET_IFNAME names eth0, which spark-a does"),
+        ({"NCCL_SOCKET_IFNAME": "=eth0"}, "fabric_name_absent", "NCCL_SOCKET_IFNAME =eth0 takes no interface"),
+        ({"VLLM_HOST_IP": "10.9.9.9"}, "fabric_name_absent", "VLLM_HOST_IP 10.9.9.9 is no address of spark-a"),
+        ({"NCCL_IB_HCA": "mlx5_0"}, "fabric_name_absent", "NCCL_IB_HCA mlx5_0 takes none of roceP2p1s0f0"),
+        ({"NCCL_IB_HCA": ""}, "fabric_name_empty", "NCCL_IB_HCA is empty"),
+        ({"NCCL_IB_HCA": "=rocep1s0f0:1"}, "fabric_rails_idle", "of spark-a without work"),
+    ],
+)
+def test_a_name_pinned_by_hand_is_compared_with_the_host(environment: dict[str, str], rule: str, fact: str) -> None:
+    rendered = render("vllm", pair(vllm_environment=environment))
+    said = [*rendered.refusals, *(f"rule {each['id']}: {each['fact']}" for each in rendered.findings)]
+    assert [text for text in said if text.startswith(f"rule {rule}: ") and fact in text], said
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NCCL_SOCKET_IFNAME": "enp1s0f0np0"}, {"NCCL_SOCKET_IFNAME": "^docker,lo"}, {"NCCL_IB_HCA": "roce"},
+        {"GLOO_SOCKET_IFNAME": "enp1s0f0np0"}, {"NCCL_IB_HCA": "^mlx5_9"},
+    ],
+)  # fmt: skip
+def test_a_name_that_the_host_has_is_nobodys_fault(environment: dict[str, str]) -> None:
+    rendered = render("vllm", pair(vllm_environment=environment))
+    assert not {name for name in ids(rendered) if name.startswith("fabric_")} and rendered.refusals == []
+    assert render("vllm", View("spark-a", spark(), SAID | {"vllm_environment": environment})).refusals == []
+
+
 def test_notes_are_for_the_plan() -> None:
     assert {each["severity"] for each in alone().findings} <= {"warn"}
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-KEPT_ERRORS = 20  # the first ones: what follows is a consequence
+KEPT_ERRORS = 20  # the first ones raised, and as many logged: what follows is a consequence
 LONGEST_ERROR = 2000
 MOST_PROCESSES = 100  # that show a traceback at once; a container can invent them without an end
 BARE_ERROR = 40  # a message this short says too little without the function that raised it
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BEGINNING = re.compile(
-    r"(?P<process>(?:\([^()]*\bpid=\d+[^()]*\) ?)*)(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
+    r"(?P<process>(?:\([^()]*\bpid=\d+[^()]*\) ?|\[rank\d+\]: ?)*)"
+    r"(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
@@ -23,7 +24,10 @@ _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
 _FINISHED = "For further information"
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
-_TROUBLE = re.compile(r"error|exception|fatal|failed|killed|refused", re.IGNORECASE)
+# NCCL warns of what ends it, and kernels print what they are not made for.
+_TROUBLE = re.compile(
+    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file", re.IGNORECASE
+)
 
 
 class Error(NamedTuple):
@@ -36,7 +40,8 @@ class Error(NamedTuple):
 class Errors:
     """The first errors of a log, each as one line.
 
-    vLLM's processes write into the same log, each with a beginning of its own. So a traceback is followed by process.
+    vLLM's processes write into the same log, each with a beginning of its own, and each both logs and prints. So a
+    traceback is followed by process and stream.
     """
 
     def __init__(self) -> None:
@@ -49,6 +54,7 @@ class Errors:
         line = COLOUR.sub("", line)
         beginning = _BEGINNING.match(line)
         process, level = (beginning["process"], beginning["level"]) if beginning else ("", None)
+        process = f"{process}{'logs' if level else 'prints'}"
         text = line[beginning.end() :] if beginning else line
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
@@ -86,7 +92,8 @@ class Errors:
             self.found[place] = error._replace(text=f"{error.text}: {text.strip()}")
 
     def _keep(self, process: str, error: Error) -> Error:
-        if len(self.found) < KEPT_ERRORS and error.text:
+        alike = sum(other.raised is error.raised for other in self.found)
+        if alike < KEPT_ERRORS and error.text and error not in self.found:
             if _UNFINISHED.search(error.text):
                 self.unfinished[process] = len(self.found)
             self.found.append(error)

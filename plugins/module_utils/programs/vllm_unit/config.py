@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .warm import Wish
 
@@ -77,11 +77,15 @@ class Config(NamedTuple):
     env_file: str | None
     gid_file: str | None
     warm: Wish | None  # where it has a warm cache
+    measures: Mapping[str, Any]  # what a start is that is measured: image, model, revision and flags; empty: none is
     rails: tuple[WatchedRail, ...]
     join: Join | None
     timing: Timing
     phases: tuple[tuple[str, re.Pattern[str]], ...]
     failures: tuple[tuple[str, re.Pattern[str]], ...]
+    remarks: tuple[tuple[str, re.Pattern[str]], ...]  # what is no end, and not as it should be
+    docker_said: tuple[tuple[str, re.Pattern[str]], ...]
+    measured: tuple[re.Pattern[str], ...]  # lines with what a start took
     gone: tuple[re.Pattern[str], ...]  # what only says that the engine is gone
     digest: str  # of all of it: another one is another model
 
@@ -108,6 +112,7 @@ def parse_config(text: str) -> Config:
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
         warm=raw["warm"] and Wish(raw["warm"]["shelf"], raw["warm"]["flags"], tuple(raw["warm"]["markers"])),
+        measures=raw["measures"],
         rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),
         join=join
         and Join(
@@ -118,11 +123,18 @@ def parse_config(text: str) -> Config:
             settings={name: sha256(json.dumps(value, sort_keys=True)) for name, value in join["settings"].items()},
         ),
         timing=Timing(**raw["timing"]),
-        phases=tuple((phase, re.compile(pattern)) for phase, pattern in raw["phases"]),
-        failures=tuple((verdict, re.compile(pattern)) for verdict, pattern in raw["failures"]),
+        phases=_patterns(raw["phases"]),
+        failures=_patterns(raw["failures"]),
+        remarks=_patterns(raw["remarks"]),
+        docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
+        measured=tuple(re.compile(pattern) for pattern in raw["measured"]),
         gone=tuple(re.compile(pattern) for pattern in raw["gone"]),
         digest=sha256(text),
     )
+
+
+def _patterns(named: Sequence[Sequence[str]], flags: int = 0) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((name, re.compile(pattern, flags)) for name, pattern in named)
 
 
 def sha256(text: str) -> str:

@@ -21,13 +21,19 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
-from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import OUTSIDE, Failure, Stopped
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import (
+    NOT_AGAIN,
+    OUTSIDE,
+    Failure,
+    Stopped,
+)
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .door import Door
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
+from .measured import Keeper
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 from .turn import Turn
@@ -43,10 +49,11 @@ SYSTEMCTL = "usr/bin/systemctl"
 GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
-GIVEN_UP = 3  # the exit status after which systemd starts it no more
 LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
+NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
+PINNED_GID = "NCCL_IB_GID_INDEX="
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -81,6 +88,7 @@ class Life:
         self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
+        self.keeper = Keeper(config, root)
         self.stranger = False  # at the port of a server that does not serve yet
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
@@ -119,6 +127,8 @@ class Life:
 
     def _after(self, failure: Failure) -> int:
         """The exit status of a failed life."""
+        if failure.verdict in NOT_AGAIN and self.log.phase != "ready":
+            return NO_MORE
         if failure.verdict in OUTSIDE:
             self._give_back()
             return 1
@@ -126,7 +136,7 @@ class Life:
         if not self.status.gives_up(most, within_s):
             return 1
         say(f"failed {most} times within {within_s / 60:g} min by itself: it stays down until somebody starts it")
-        return GIVEN_UP
+        return NO_MORE
 
     def _give_back(self) -> None:
         """Have systemd forget this start, and those before it: its limit is for faults of the host itself.
@@ -335,16 +345,27 @@ class Life:
         say(said)
         if code:
             raise Failure("memory_short", printable(said))
+        self._check_gid_by_hand()
         if self.config.gid_file:
             code, said = self._ask(str(self.root / GID_INDEX), self.config.gid_file, str(self.root / "sys"))
             if code:
                 raise Failure("gid_not_as_planned", printable(said))
+
+    def _check_gid_by_hand(self) -> None:
+        """An index that somebody pinned for NCCL must be that of each rail: it takes one for all."""
+        pinned = next((word.partition("=")[2] for word in self.config.argv if word.startswith(PINNED_GID)), "")
+        for rail in self.config.rails if pinned else ():
+            slot = self._slot_of(rail)
+            if slot and slot.name != pinned:
+                text = f"{PINNED_GID}{pinned} by hand, and {rail.netdev} has its address at index {slot.name}"
+                raise Failure("gid_not_as_planned", text)
 
     # Serving.
 
     def _serve(self) -> None:
         timing = self.config.timing
         ooms, argv = self._ooms(), self._argv()
+        self.keeper.begins()
         self.status.enter("formation", TEXTS["formation"])
         self.child = subprocess.Popen(
             argv,
@@ -380,6 +401,10 @@ class Life:
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)
             self._judge_door(process)
+            if self.log.phase == "ready":
+                self.keeper.look(self.log.measured.figures, self.status.phases, self.image)
+            if self.log.remark and not self.status.remark:
+                self.status.notice(self.log.remark)
             gone = self.log.gone_since
             if gone is not None and time.monotonic() - gone > timing.gone:
                 raise verdict_of_gone(self.log)

@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
 
 from .causes import COLOUR, Errors
 from .config import Config
+from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
 
 TEXTS = {
@@ -33,6 +34,7 @@ TEXTS = {
 OWN = "gb10-vllm: "  # as status.say begins
 SPEAKER = "gb10-container"  # SYSLOG_IDENTIFIER of what the container says; the unit's own lines have the program's name
 JOURNAL = "/run/systemd/journal/stdout"
+_OF_DOCKER = re.compile("docker: |Error response from daemon")
 _CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
@@ -49,6 +51,8 @@ class Log:
         self.errors = Errors()  # since the start, or since it served
         self.erred = 0.0  # when the last one came
         self.gone_since: float | None = None  # when it said first that the engine is gone
+        self.measured = Measured(config.measured)
+        self.remark: Failure | None = None  # what is no end, and not as it should be
 
     def clean(self, line: str) -> str:
         """As it may be passed on: without secrets, one line, and unlike one of the unit, which `gb10 why` believes.
@@ -64,6 +68,11 @@ class Log:
         """Whether phase or percentage changed."""
         self.last.append(line[:LONGEST_TEXT])
         self._look_for_errors(line)
+        if self.phase != "ready":
+            self.measured.feed(line)
+        for verdict, pattern in () if self.remark else self.config.remarks:
+            if pattern.search(line):
+                self.remark = Failure(verdict, line.strip()[:LONGEST_TEXT])
         for phase, pattern in self.config.phases:
             found = pattern.search(line)
             if found and PHASES.index(phase) >= PHASES.index(self.phase):
@@ -182,10 +191,8 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
     ended = f"the container ended with exit status {code}"
     verdict, _ = log.fault or ("", "")
-    if code == 125:
-        return Failure("docker_refused", _words_of_docker(log) or ended)
-    if code in (126, 127):
-        return Failure("image_unfit", _words_of_docker(log) or ended)
+    if code in (125, 126, 127):
+        return _verdict_of_docker(code, _words_of_docker(log), log.config)
     if code == 2 or verdict == "refused_flag":
         return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
@@ -193,6 +200,14 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     if not verdict and code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure("killed", f"{ended}: it was killed")
     return _verdict(ended, log)
+
+
+def _verdict_of_docker(code: int, words: str, config: Config) -> Failure:
+    """126 and 127 are also what a program leaves with that the image does not have, in silence of Docker."""
+    if code != 125 and not _OF_DOCKER.match(words):
+        return Failure("image_unfit", words or f"the container ended with exit status {code}")
+    named = (verdict for verdict, pattern in config.docker_said if pattern.search(words))
+    return Failure(next(named, "docker_refused"), words or f"Docker ended with exit status {code}")
 
 
 def verdict_of_gone(log: Log) -> Failure:

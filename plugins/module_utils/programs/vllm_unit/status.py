@@ -72,6 +72,7 @@ class Status:
         self.waiting: dict[str, str] | None = None
         self.phases: dict[str, float] = {}
         self.warm: dict[str, Any] | None = None  # how this start is, where a warm cache is wished
+        self.remark: dict[str, str] | None = None  # what is not as it should be, though it runs
         self.entered = clock()
 
     def enter(self, phase: str, text: str) -> None:
@@ -101,6 +102,12 @@ class Status:
             self._keep(failure, [])
             self.wait(failure.verdict, failure.text)
             say(f"the gateway lets no request through: {failure}; {self.way_out(failure.verdict)}")
+
+    def notice(self, remark: Failure) -> None:
+        """It runs, and not as it could: no failure, and nothing to wait for."""
+        self.remark = {"verdict": remark.verdict, "text": remark.text, "way_out": self.way_out(remark.verdict)}
+        self.show()
+        say(f"it runs, and not as it could: {remark}; {self.way_out(remark.verdict)}")
 
     def fail(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failures += 1
@@ -151,7 +158,7 @@ class Status:
         self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
         names = (
             "phase", "text", "since", "attempt", "failures", "faults", "phases", "waiting", "failure", "load_s",
-            "settings", "warm",
+            "settings", "warm", "remark",
         )  # fmt: skip
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")

@@ -51,6 +51,7 @@ def environment(settings: VllmSettings, of_the_fabric: Mapping[str, str]) -> dic
         **HUB_HOME,
         **({"HF_HUB_OFFLINE": 1} if settings.vllm_fetch else {}),
         **(WARM_HOME if settings.warm else {}),
+        **({"NCCL_DEBUG": "WARN"} if of_the_fabric else {}),  # why it fails, it says only then
         **of_the_fabric,
         **(catalog.load("units")["ray"]["environment"]["value"] if settings.by_ray else {}),
         **settings.vllm_environment,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, models, rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
@@ -238,6 +238,7 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
         facts=settings.vllm_model_facts,
         cache=settings.vllm_cache_directory,
         draft_facts=str(settings.vllm_speculative.get("facts") or ""),
+        by_hand=settings.vllm_environment,
     )
 
 
@@ -268,13 +269,25 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
         "join": _join(service, addresses_of) if joined else None,
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
-        "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
+        "failures": _verdicts(log["failures"]),
+        "remarks": _verdicts(log["remarks"]),
+        "measures": _measures(view, settings),
+        "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
     purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
     return replace(planned, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
+
+
+def _measures(view: View, settings: VllmSettings) -> dict[str, Any]:
+    """Return what a start is whose figures are kept, in the words in which a plan asks for them."""
+    version = settings.vllm_version or getattr(models.image(settings.vllm_image), "version", None)
+    words = vllm_container.serve_words(settings, view.size, view.rank, "HEAD")
+    return measured.about(
+        settings.vllm_image, settings.vllm_model, settings.vllm_model_revision, version, words, view.size
+    )
 
 
 def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
@@ -287,14 +300,15 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
         *(planned.image_name, *settings.vllm_extra_args),
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
-    unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "measures": {}, "measured": [], "gone": []}
     program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
     return replace(planned, argv=argv, program=program)
 
 
 def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what the unit goes by, whatever it runs."""
-    figures = catalog.load("units")["supervisor"]
+    units = catalog.load("units")
+    figures = units["supervisor"]
     return {
         "service": service.name,
         "container": planned.container,
@@ -308,7 +322,12 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
         "ready_url": f"{planned.url}{planned.health}" if service.kind == CONTAINER else None,
         "faults": figures["faults"]["value"],
         "timing": {name: figures[name]["value"] for name in _TIMING},
+        "docker_said": _verdicts(units["docker_said"]["run"]),
     }
+
+
+def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
+    return [[each["verdict"], each["value"]] for each in table]
 
 
 def _api(service: Service) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
@@ -33,6 +33,15 @@ def test_what_is_read_is_near_what_is_right(right: Right, tmp_path: Path) -> Non
     far = [(ours, theirs) for ours, theirs in pairs if ours != pytest.approx(theirs, rel=NEAR)]
     assert len(far) == bool(right.why), far
     assert document.read(document.written(found).encode(), "facts.json") == found
+
+
+@pytest.mark.parametrize("right", [each for each in RIGHT if each.engine], ids=lambda right: right.name)
+def test_what_is_counted_is_what_vllm_itself_says(right: Right, tmp_path: Path) -> None:
+    found, said = of(right.name, tmp_path, right.task == "embed"), right.engine
+    assert engine.problem({**said, "seconds": 0.0}) is None
+    pairs = [(kv(found), engine.token_bytes(said)), (found.weights_gib, engine.weights_gib(said))]
+    far = [(ours, theirs) for ours, theirs in pairs if ours != pytest.approx(theirs, rel=NEAR)]
+    assert bool(far) == bool(right.apart), far
 
 
 @pytest.mark.parametrize(

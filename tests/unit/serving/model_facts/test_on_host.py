@@ -49,6 +49,18 @@ def test_what_the_host_has_is_judged(tmp_path: Path) -> None:
     assert any("architecture_too_new" in text for text in old[0].refusals)
 
 
+def test_a_word_that_nobody_knows_is_said_by_role_and_doctor(tmp_path: Path) -> None:
+    said = described("Qwen/Qwen3-30B-A3B", tmp_path, 57)
+    config = json.loads(said["texts"]["config.json"])
+    config["layer_types"] = ["quantum_attention"] * config["num_hidden_layers"]
+    said["texts"]["config.json"] = json.dumps(config)
+    plan, _ = made(said, vllm_max_model_len=8192)
+    (found,) = (each for each in plan.findings if each["id"] == "configuration_doubted")
+    assert found["severity"] == "warn" and "'quantum_attention', not known here" in found["fact"]
+    accepted = made(said, vllm_max_model_len=8192, vllm_accept={"configuration_doubted": "seen on ours"})[0].findings
+    assert [each["accepted"] for each in accepted if each["id"] == "configuration_doubted"] == ["seen on ours"]
+
+
 def test_it_is_the_same_model_as_from_the_folder(tmp_path: Path) -> None:
     said = described("nvidia/MiniMax-M2.7-NVFP4", tmp_path, 30)
     found = on_host.facts(said, "acme/new", "", "spark-a")

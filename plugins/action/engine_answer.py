@@ -1,0 +1,20 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of the module engine_answer: see plugin_utils/hosts/module_front.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
+
+
+class ActionModule(ModuleFront):
+    """Ask the vLLM of an image."""
+
+    answer = "engine"
+
+    def _wrong(self, said: Any) -> str | None:
+        return engine.problem(said)

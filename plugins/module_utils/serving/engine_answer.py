@@ -1,0 +1,106 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What vLLM itself says of a model, in the image that will serve it: programs/ask_engine.py in a container.
+
+The container has no network and no power, and gets the models to read. It sees the GPU, or vLLM would not know for
+what it is to answer, and takes no memory of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of, private_folder, write
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
+
+KEPT = Path("/var/cache/gb10-engine")
+MOST = 32  # answers that a host keeps
+INSIDE = "/gb10-models"
+_OPTIONS = (
+    *("--rm", "--interactive", "--pull=never", "--network=none", "--device=nvidia.com/gpu=all"),
+    *("--read-only", "--tmpfs=/tmp", "--env=HOME=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
+)
+_LATE = 124  # as timeout says it
+
+
+class Question:
+    """`images`: names, of which the first that is there counts; `model`: an id of the hub, or a folder."""
+
+    def __init__(
+        self,
+        images: Sequence[str],
+        model: str,
+        revision: str,
+        cache: str,
+        flags: Mapping[str, Any],
+        run: Command = command,
+        kept: Path = KEPT,
+    ) -> None:
+        self.images, self.model, self.revision, self.cache = images, model, revision or "main", Path(cache)
+        self.flags, self.run, self.kept = dict(flags), run, kept
+
+    def answer(self, limit_s: int) -> dict[str, Any]:
+        """What vLLM says, or has said before of the same image, files and flags."""
+        image, identity = self._image()
+        mounted, folder = self._folder()
+        what = [identity, str(mounted), folder, self.flags, inspect.getsource(ask_engine)]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        file = self.kept / f"{key}.json"
+        try:
+            known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = self._asked(image, mounted, folder, limit_s)
+            private_folder(self.kept)
+            write(file, json.dumps(known))
+            for old in sorted(self.kept.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST]:
+                old.unlink()
+        return known
+
+    def _image(self) -> tuple[str, str]:
+        for name in self.images:
+            done = self.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", name])
+            if done.returncode == 0:
+                return name, done.stdout.strip()
+        way_out = "run site.yml, which pulls it, or `docker pull` it"
+        raise FilesError("image_missing", f"this host has no image {' or '.join(self.images)}", way_out)
+
+    def _folder(self) -> tuple[Path, str]:
+        """What the container gets, and where in it the model is: its folder, or its commit in the hub's cache."""
+        if self.model.startswith("/"):
+            path = Path(self.model)
+            if (path / "config.json").is_file():
+                return path, ""
+        else:
+            top = self.cache / name_of(self.model)
+            commit = self.revision
+            if (top / "refs" / self.revision).is_file():
+                commit = (top / "refs" / self.revision).read_text(encoding="utf-8").strip()
+            if (top / "snapshots" / commit / "config.json").is_file():
+                return top, f"snapshots/{commit}"
+        way_out = "run site.yml, which fetches it; its weights are not needed"
+        raise FilesError("no_such_model", f"{self.model} is not on this host ({self.revision})", way_out)
+
+    def _asked(self, image: str, mounted: Path, folder: str, limit_s: int) -> dict[str, Any]:
+        name = f"gb10-engine-{secrets.token_hex(4)}"
+        asked = json.dumps({"model": os.path.join(INSIDE, folder), "flags": self.flags})  # noqa: PTH118
+        words = ["-k", "5", str(limit_s), "python3", "-", asked]
+        argv = ["docker", "run", f"--name={name}", *_OPTIONS, f"--volume={mounted}:{INSIDE}:ro", "--entrypoint=timeout"]
+        done = self.run([*argv, image, *words], input=inspect.getsource(ask_engine))
+        lines = [line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK)]
+        try:
+            said: dict[str, Any] = json.loads(lines[-1][len(ask_engine.MARK) :])
+        except (IndexError, ValueError):
+            late = f"it did not answer within {limit_s} s" if done.returncode == _LATE else last_words(done.stderr)
+            way_out = "see `docker info`, and whether the image has vLLM"
+            raise FilesError("no_answer", f"vLLM of {image} said nothing ({late})", way_out) from None
+        return {**said, "model": self.model, "image": image}

@@ -1,0 +1,119 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What vLLM itself says of a model (gb10.fleet.engine_answer), judged and set beside what is counted here. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Measured
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Geometry
+
+NEAR = 0.03  # a difference below is rounding and padding
+_ASKED = {"--kv-cache-dtype": "kv_cache_dtype", "--quantization": "quantization", "--dtype": "dtype"}
+
+
+class Layers(TypedDict):
+    kind: str
+    layers: int
+    token_bytes: NotRequired[float]
+    request_bytes: NotRequired[int]
+    window: NotRequired[int]
+
+
+class Answer(TypedDict):
+    model: str
+    seconds: float
+    image: NotRequired[str]
+    version: NotRequired[str]
+    refusal: NotRequired[str]
+    architectures: NotRequired[list[str]]
+    task: NotRequired[str]
+    context: NotRequired[int]
+    dtype: NotRequired[str]
+    quantization: NotRequired[str | None]
+    cache_dtype: NotRequired[str]
+    weights: NotRequired[dict[str, int]]
+    layers: NotRequired[list[Layers]]
+
+
+def problem(said: Any) -> str | None:
+    """The first value that is none of ours."""
+    return schema.problem(said, Answer, "engine")
+
+
+def flags(arguments: Mapping[str, str | None]) -> dict[str, str]:
+    """Of a plan's flags those that the engine is asked with."""
+    said = {field: arguments.get(flag) for flag, field in _ASKED.items()}
+    return {field: value for field, value in said.items() if value}
+
+
+def weights_gib(said: Mapping[str, Any]) -> float:
+    return float(sum((said.get("weights") or {}).values())) / GIB
+
+
+def token_bytes(said: Mapping[str, Any]) -> float:
+    """Of the layers that keep the whole context."""
+    growing = (each for each in said.get("layers") or [] if "token_bytes" in each and "window" not in each)
+    return float(sum(each["token_bytes"] * each["layers"] for each in growing))
+
+
+def request_bytes(said: Mapping[str, Any], length: int) -> float:
+    """Of one request of that many tokens, in all layers."""
+    total = 0.0
+    for each in said.get("layers") or []:
+        kept = min(length, each.get("window") or length)
+        total += each["layers"] * (each.get("request_bytes") or each.get("token_bytes", 0) * kept)
+    return total
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The answer of a host, for a plan to count with: vLLM's own layers in the place of ours."""
+
+    host: str
+    said: Mapping[str, Any]
+
+    @property
+    def counts(self) -> bool:
+        return bool(weights_gib(self.said)) and "refusal" not in self.said
+
+    def geometry(self, ours: Geometry) -> Geometry:
+        layers = tuple(map(_attention, self.said.get("layers") or ()))
+        return replace(ours, attention=layers or ours.attention, context=self.said.get("context") or ours.context)
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(f"vLLM on {self.host}", weights_gib(self.said), {}, 0, 0.0, how="said by", layers=True)
+
+
+def _attention(layers: Mapping[str, Any]) -> Attention:
+    if "request_bytes" in layers:
+        return Attention("linear", layers["layers"], state_bytes=layers["request_bytes"])
+    kind, size = "sliding" if "window" in layers else "full", math.ceil(layers["token_bytes"])
+    return Attention(kind, layers["layers"], window=layers.get("window", 0), token_bytes=size)
+
+
+def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: float, dtype: str) -> Iterator[str]:
+    """What it says, and where it differs from what is counted here."""
+    asked = f"vLLM {said.get('version', 'of an unknown version')} on {host}"
+    if refusal := said.get("refusal"):
+        yield f"{asked} does not take it: {refusal}"
+        return
+    kinds = ", ".join(f"{each['layers']} {each['kind']}" for each in said.get("layers") or []) or "none"
+    yield (
+        f"{asked}: weights {weights_gib(said):.1f} GiB, {token_bytes(said):,.0f} bytes of cache a token, context"
+        f" {said.get('context', 0):,}, layers {kinds}"
+    )
+    ours = memory_fit.kv_bytes_per_token(geometry, dtype)
+    pairs = (("weights (GiB)", counted_gib, weights_gib(said)), ("bytes of cache a token", ours, token_bytes(said)))
+    for what, counted, told in pairs:
+        if abs(counted - told) > NEAR * max(told, 1e-9):
+            yield f"it differs from what is counted here: {what} {told:,.1f}, counted {counted:,.1f}; vLLM's holds"

@@ -1,0 +1,198 @@
+"""What ends a start, by verdict: the words of it, and words of sound starts that are alike.
+
+As vLLM's source, CUDA, PyTorch, NCCL, Docker and the hub word it; the figures and names are of real starts.
+"""
+
+from __future__ import annotations
+
+# Verdict, where it was seen, and the words. Two blanks before them: they are the second line of pydantic's.
+FAULTY: list[tuple[str, str, str]] = [
+    (
+        *("memory_short", "0.17 to 0.33"),
+        "ValueError: Free memory on device cuda:0 (36.75/121.63 GiB) on startup is less than desired GPU memory"
+        " utilization (0.85, 103.38 GiB). Decrease GPU memory utilization or reduce GPU memory used by other",
+    ),
+    (
+        *("kv_cache_short", "0.17 to 0.28"),
+        "ValueError: To serve at least one request with the models's max seq len (262144), (24.00 GiB KV cache is"
+        " needed, which is larger than the available KV cache memory (9.61 GiB). Try increasing `gpu_memory",
+    ),
+    (
+        "out_of_memory",
+        "0.17 to 0.33",
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory",
+    ),
+    (
+        *("kernel_unsupported", "CUDA"),
+        "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device",
+    ),
+    ("kernel_unsupported", "CUDA", "RuntimeError: CUDA error: an illegal instruction was encountered"),
+    ("kernel_unsupported", "ptxas", "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'"),
+    (
+        *("kernel_unsupported", "0.17 to 0.33"),
+        "  Value error, The quantization method x is not supported for the current GPU. Minimum capability: 130.",
+    ),
+    (
+        *("kernel_unsupported", "0.24"),
+        "NotImplementedError: No NvFp4 MoE backend supports the deployment configuration.",
+    ),
+    ("gpu_dead", "PyTorch", "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"),
+    ("gpu_dead", "NVML", "pynvml.NVMLError_GpuIsLost: GPU is lost"),
+    ("gpu_dead", "CUDA", "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+    (
+        *("token_refused", "huggingface_hub"),
+        "huggingface_hub.errors.HfHubHTTPError: 401 Client Error: Unauthorized. Invalid credentials in Authorization"
+        " header",
+    ),
+    (
+        *("unknown_architecture", "0.17 to 0.33"),
+        "ValueError: Model architectures ['Nope9ForCausalLM'] are not supported for now. Supported"
+        " architectures: dict_keys",
+    ),
+    (
+        *("unknown_quantization", "0.17 to 0.33"),
+        "  Value error, Quantization method specified in the model config (modelopt) does not match the quantization"
+        " method specified in the `quantization` argument (fp8).",
+    ),
+    ("model_incomplete", "0.17 to 0.33", "RuntimeError: Cannot find any model weights with `/models/x`"),
+    (
+        *("port_busy", "PyTorch"),
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address."
+        " port: 29501, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+    ),
+    (
+        *("refused_flag", "0.17 to 0.33"),
+        "  Value error, World size (2) is larger than the number of available GPUs (1) in this node.",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 40153, a GB10"),
+        "NotImplementedError: No compiled cutlass_scaled_mm for a compute capability less than CUDA device capability:"
+        " 121",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 30163, a pair"),
+        "RuntimeError: [FP4 gemm Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 28589, a GB10"),
+        "ValueError: Selected backend AttentionBackendEnum.FLASHINFER is not valid for this configuration. Reason:"
+        " ['attention sinks not supported']",
+    ),
+    (
+        *("kernel_unsupported", "an owner, FP8 over three hosts"),
+        "ValueError: The output_size of gate's and up's weight = 320 is not divisible by weight quantization block_n"
+        " = 128.",
+    ),
+    (
+        *("kernel_unsupported", "vLLM 0.32.0, models/qwen4_exp"),
+        "NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache",
+    ),
+    (
+        *("kernel_unsupported", "vLLM pull request 31740, a GB10"),
+        "RuntimeError: No supported CUDA architectures found for major versions [10].",
+    ),
+    ("kernel_unsupported", "vLLM 0.32.0", "ValueError: SparseMQAIndexer requires an SM100-class GPU and DeepGEMM."),
+    ("kernel_unsupported", "an owner's start", "torch.AcceleratorError: CUDA error: operation not permitted"),
+    (
+        *("kernel_unsupported", "triton issue 8182, the shared memory of SM120"),
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit:"
+        " 101376. Reducing block sizes or `num_stages` may help.",
+    ),
+    (
+        *("driver_old", "NGC 26.05 on driver 580"),
+        "RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.",
+    ),
+    ("out_of_memory", "PyTorch", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ("gpu_dead", "PyTorch, in a container without the GPU", "RuntimeError: No CUDA GPUs are available"),
+    ("driver_incoherent", "NVML", "RuntimeError: Failed to initialize NVML: Driver/library version mismatch"),
+    (
+        "model_missing",
+        "gpt-oss offline",
+        "openai_harmony.HarmonyError: error downloading or loading vocab file: failed",
+    ),
+    ("out_of_memory", "NCCL", "spark-a:1:1 [0] transport.cc:33 NCCL WARN Cuda failure 2 'out of memory'"),
+    (
+        *("peer_lost", "PyTorch, TCPStore"),
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+    ),
+    ("out_of_memory", "cuBLAS", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+    ("disk_full", "strerror(3)", "OSError: [Errno 122] Disk quota exceeded: '/root/.cache/vllm/x'"),
+    ("disk_refuses", "strerror(3)", "PermissionError: [Errno 13] Permission denied: '/root/.cache/vllm'"),
+    ("wrong_platform", "runc", "exec /usr/bin/vllm: exec format error"),
+    (
+        *("weights_unfit", "djangodevreng/dgx-spark-benchmarks, KAT-Coder-V2.5 on 0.26.0"),
+        "ValueError: Following weights were not initialized from checkpoint: {'visual.blocks.23.norm1.weight'}",
+    ),
+    (
+        "weights_unfit",
+        "Gemma 4 26B with its MTP assistant, 0.26.0",
+        "RuntimeError: a and b must have same reduction dim",
+    ),
+    (
+        *("fabric_loopback", "aws-samples/aws-do-eks pull request 69"),
+        "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]"
+        " timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:14215",
+    ),
+    (
+        *("fabric_unreachable", "the same, between hosts"),
+        "RuntimeError: Gloo connectFullMesh failed with [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:152]"
+        " timed out connecting: SO_ERROR: No route to host, remote=[10.0.2.2]:14215",
+    ),
+    ("fabric_no_interface", "Gloo", "RuntimeError: Unable to find address for: eth0"),
+    (
+        *("fabric_no_gid", "a pair"),
+        "spark-b:64:64 [0] misc/ibvwrap.cc:380 NCCL WARN Call to ibv_modify_qp failed with 61 No data available, on dev"
+        " roceP2p1s0f0:1, curr state INIT, next state RTR, local GID index 3, local GID ::, remote GID ::ffff:10.0.2.2",
+    ),
+    (
+        *("fabric_unreachable", "NCCL issue 2013"),
+        "host-01:1:1 [5] ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev"
+        " mlx_x:1, curr state INIT, next state RTR, local GID ::ffff:10.0.1.1, remote GID ::ffff:10.0.2.2",
+    ),
+    (
+        *("fabric_unreachable", "NCCL issue 426"),
+        "worker-1:946:988 [0] transport/net_ib.cc:839 NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 0,"
+        " vendor err 129",
+    ),
+    (
+        *("fabric_memory", "a pair"),
+        "spark-b:64:64 [0] NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+    ),
+    (
+        *("peer_lost", "the other host of nccl-tests issue 185"),
+        "host-3:22:52 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer host-2<41109>",
+    ),
+    (
+        *("killed", "an owner with earlyoom"),
+        "Worker proc VllmWorker-0 died unexpectedly (exit code: -15), shutting down executor.",
+    ),
+]
+# Lines of starts that served, or that failed for another reason, by the verdict that they are not.
+HEALTHY: dict[str, str] = {
+    "refused_flag": "WARNING: argument --model is deprecated",
+    "context_too_long": "Using max model len 131072",
+    "kv_cache_short": "Available KV cache memory: 16.46 GiB",
+    "memory_short": "Checkpoint size: 64.56 GiB. Available RAM: 48.37 GiB. Auto-prefetch failed its check",
+    "gpu_dead": "torch.cuda: device 0 is initialized, error count 0",
+    "driver_incoherent": "NVML: driver and library have the version 580.142, no error",
+    "driver_old": "CUDA driver version 13.0, runtime 13.0, no error",
+    "kernel_unsupported": "Using 'MARLIN' NvFp4 MoE backend out of potential backends; error-free on SM121",
+    "out_of_memory": "set expandable_segments if memory errors come",
+    "disk_full": "No error: 120 GiB of space left on /root/.cache",
+    "disk_refuses": "OSError: the tokenizer has no file, permission is granted",
+    "wrong_platform": "ValueError: unknown format of the executor",
+    "fabric_loopback": "ConnectionError: 10.0.1.1 does not answer",
+    "fabric_no_interface": "NCCL INFO Bootstrap : Using enp1s0f0np0:10.0.1.1<0>, 0 failed",
+    "fabric_no_gid": "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE, local GID ::ffff:10.0.1.1, 0 failed",
+    "fabric_memory": "NCCL INFO ibv_reg_mr_iova2 is there, 0 failed",
+    "fabric_unreachable": "NCCL INFO Connected all rings, 0 failed",
+    "peer_lost": "INFO: client closed the connection, no error",
+    "port_busy": "INFO: address 0.0.0.0:8000, no error",
+    "token_refused": "Warning: You are sending unauthenticated requests to the HF Hub, errors may follow",
+    "unknown_quantization": "Detected ModelOpt NVFP4 checkpoint, no error",
+    "unknown_architecture": "Resolved architecture: NemotronHForCausalLM, no error",
+    "model_incomplete": "error-free: 5 of 5 safetensors",
+    "weights_unfit": "Some weights of the draft are tied, no error",
+    "model_missing": "A new version of the following files was downloaded, no error",
+    "killed": "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.",
+}

@@ -1,0 +1,207 @@
+"""What vLLM itself says of a model: asked in its image, kept, judged, and counted with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, MOST, Question
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+from typer.testing import CliRunner
+
+from gb10_fleet import cli
+from gb10_fleet import engine as asking
+from gb10_fleet.playbook import Order, Outcome, Report
+
+MODEL, COMMIT = "openai/gpt-oss-120b", "c" * 40
+# In the form of vLLM 0.32.0's answers; half of the layers keep a window.
+SAID: dict[str, Any] = {
+    **{"model": MODEL, "version": "0.32.0", "seconds": 18.4, "context": 131072, "task": "generate"},
+    "weights": {"bfloat16": 4 * GIB, "uint8": 60 * GIB},
+    "layers": [
+        {"kind": "FullAttentionSpec", "layers": 18, "token_bytes": 2048.0},
+        {"kind": "SlidingWindowSpec", "layers": 18, "token_bytes": 2048.0, "window": 128},
+        {"kind": "MambaSpec", "layers": 1, "request_bytes": 4096},
+    ],
+}
+
+
+class Docker:
+    """A Docker that has these images, and a vLLM that says this."""
+
+    def __init__(self, images: Sequence[str] = ("ours:1",), said: Any = SAID, code: int = 0) -> None:
+        self.images, self.said, self.code = images, said, code
+        self.runs: list[list[str]] = []
+
+    def __call__(self, argv: Sequence[str], *, input: str | None = None) -> Any:  # noqa: A002
+        if argv[1] == "image":
+            there = argv[-1] in self.images
+            return SimpleNamespace(returncode=0 if there else 1, stdout=f"sha256:{argv[-1]}\n", stderr="")
+        assert input and "def answer(" in input
+        self.runs.append(list(argv))
+        out = f"INFO: hello\n{ask_engine.MARK}{json.dumps(self.said)}\nbye\n" if self.said else "Traceback\n"
+        return SimpleNamespace(returncode=self.code, stdout=out, stderr="no vllm here")
+
+
+def question(root: Path, docker: Docker, model: str = MODEL, revision: str = "", **flags: str) -> Question:
+    top = root / "cache/huggingface/hub/models--openai--gpt-oss-120b"
+    for name, text in ((f"snapshots/{COMMIT}/config.json", "{}"), ("refs/main", f"{COMMIT}\n")):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    return Question(["mine:1", "ours:1"], model, revision, str(root / "cache"), flags, docker, root / "kept")
+
+
+def test_the_image_is_asked_once_without_network_or_power(tmp_path: Path) -> None:
+    docker = Docker()
+    first = question(tmp_path, docker).answer(180)
+    assert first == {**SAID, "image": "ours:1"} and question(tmp_path, docker, revision=COMMIT).answer(180) == first
+    (argv,) = docker.runs
+    wanted = {"--network=none", "--pull=never", "--cap-drop=ALL", "--read-only", "--entrypoint=timeout"}
+    assert wanted <= {*argv} and not {"--privileged", "--network=host"} & {*argv}
+    volume = next(word for word in argv if word.startswith("--volume="))
+    assert volume.endswith(f"models--openai--gpt-oss-120b:{INSIDE}:ro")
+    assert json.loads(argv[-1]) == {"model": f"{INSIDE}/snapshots/{COMMIT}", "flags": {}}
+    question(tmp_path, docker, kv_cache_dtype="fp8").answer(180)
+    assert len(docker.runs) == 2, "another question"
+
+
+def test_a_folder_of_the_host_is_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "models/x").mkdir(parents=True)
+    (tmp_path / "models/x/config.json").write_text("{}")
+    docker = Docker()
+    question(tmp_path, docker, model=str(tmp_path / "models/x")).answer(180)
+    assert f"--volume={tmp_path}/models/x:{INSIDE}:ro" in docker.runs[0]
+
+
+def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
+    for number in range(MOST + 5):
+        question(tmp_path, Docker(), dtype=str(number)).answer(180)
+        for place, file in enumerate(sorted((tmp_path / "kept").iterdir(), key=lambda each: each.stat().st_mtime_ns)):
+            os.utime(file, (place, place))
+    assert len(list((tmp_path / "kept").iterdir())) == MOST
+
+
+@pytest.mark.parametrize(
+    ("docker", "model", "verdict", "text"),
+    [
+        (Docker(images=()), MODEL, "image_missing", "no image mine:1 or ours:1"),
+        (Docker(), "a/other", "no_such_model", "a/other is not on this host (main)"),
+        (Docker(said=None, code=1), MODEL, "no_answer", "no vllm here"),
+        (Docker(said=None, code=124), MODEL, "no_answer", "within 180 s"),
+    ],
+)
+def test_what_cannot_be_asked_has_its_name(tmp_path: Path, docker: Docker, model: str, verdict: str, text: str) -> None:
+    with pytest.raises(FilesError) as raised:
+        question(tmp_path, docker, model).answer(180)
+    assert raised.value.verdict == verdict and text in str(raised.value)
+
+
+def test_the_program_says_why_there_is_no_answer() -> None:
+    """Python without vLLM, as an image of another engine has it."""
+    argv = ["python3", "-I", "-", json.dumps({"model": "/x", "flags": {}})]
+    program = Path(ask_engine.__file__).read_text(encoding="utf-8")
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, check=True, timeout=60)
+    said = json.loads(done.stdout.removeprefix(ask_engine.MARK))
+    assert said["refusal"].startswith("ModuleNotFoundError: No module named 'vllm'") and engine.problem(said) is None
+
+
+def test_what_each_layer_keeps_is_counted_by_its_kind() -> None:
+    assert (engine.weights_gib(SAID), engine.token_bytes(SAID)) == (64.0, 18 * 2048)
+    assert engine.request_bytes(SAID, 1000) == 18 * 2048 * 1000 + 18 * 2048 * 128 + 4096
+    assert [engine.Asked("a", said).counts for said in (SAID, {**SAID, "refusal": "no"}, {})] == [True, False, False]
+
+
+@pytest.mark.parametrize("said", [None, {}, {**SAID, "weights": {"x": "y"}}, {**SAID, "layers": [{"kind": 1}]}])
+def test_an_answer_of_another_form_is_none_of_ours(said: Any) -> None:
+    assert engine.problem(said) and engine.problem(SAID) is None
+
+
+def taken(fit: memory_fit.Fit) -> float:
+    """By the cache, without the chunk of a prompt that the layers with a window hold for one request."""
+    chunk = 18 * 2048 * catalog.load("models")["fit"]["batched_tokens"]["value"]
+    return fit.need["kv_cache"] + fit.need["state"] - chunk / GIB
+
+
+def request_gib(length: int) -> float:
+    return engine.request_bytes(SAID, length) / GIB
+
+
+def planned(**more: Any) -> serving_plan.Plan:
+    return serving_plan.plan(MODEL, [121.69 * GIB], **more)
+
+
+def test_the_plan_counts_with_what_vllm_says_and_a_measured_start_goes_before_it() -> None:
+    counted = planned()
+    found = planned(asked=engine.Asked("spark-a", SAID)).fit
+    assert found and (found.need["weights"], found.sure["weights"]) == (64.0, "said by vLLM on spark-a")
+    assert taken(found) == pytest.approx(found.concurrency * request_gib(counted.max_model_len), rel=0.03)
+    assert found.sure["kv_cache"] == "said by vLLM on spark-a"
+    assert found.sure["activations" if "activations" in found.sure else "overhead"] == "estimate"
+
+
+def test_a_new_kind_of_model_is_planned_by_the_engine_alone(tmp_path: Path) -> None:
+    """Read with care, all of its layers keep the whole context; vLLM knows that few do, at any length."""
+    new = {"architectures": ["Nova9ForCausalLM"], "model_type": "nova9", "num_hidden_layers": 37, "vocab_size": 1000}
+    new |= {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}
+    new |= {"layer_types": ["nova_attention"] * 37, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(new))
+    facts = sources.find(str(tmp_path))
+
+    def fit(length: int, **more: Any) -> Any:
+        settings = {"kv-cache-dtype": "auto"}
+        return serving_plan.plan(
+            str(tmp_path), [121.69 * GIB], max_model_len=length, concurrency=2, facts=facts, settings=settings, **more
+        ).fit
+
+    for length in (8192, 65536):
+        careful, found = fit(length), fit(length, asked=engine.Asked("spark-a", SAID))
+        assert found.need["weights"] == 64.0 and taken(found) == pytest.approx(2 * request_gib(length), rel=0.03)
+        assert careful.need["kv_cache"] > 3 * taken(found)
+
+
+def test_a_difference_is_told_and_a_refusal_in_vllms_own_words() -> None:
+    geometry = planned().model.geometry
+    same = list(engine.lines(SAID, "spark-a", geometry, 64.5, "fp8"))
+    assert same[0].startswith(
+        "vLLM 0.32.0 on spark-a: weights 64.0 GiB, 36,864 bytes of cache a token, context 131,072"
+    )
+    far = list(engine.lines(SAID, "spark-a", geometry, 70.0, "auto"))
+    assert "it differs from what is counted here: weights (GiB) 64.0, counted 70.0; vLLM's holds" in far
+    refused = list(engine.lines({**SAID, "refusal": "ValueError: no"}, "spark-a", geometry, 64.5, "auto"))
+    assert refused == ["vLLM 0.32.0 on spark-a does not take it: ValueError: no"]
+
+
+def test_the_command_asks_the_host_and_counts_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[Order] = []
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        orders.append(order)
+        report = Report(asks=order.asks)
+        if order.limit == "spark-a":
+            report.answers["gb10.fleet.engine_answer"]["spark-a"] = {"engine": SAID}
+        else:
+            report.messages["spark-b"] = ["image_missing: this host has no image x"]
+        return Outcome.done, report
+
+    monkeypatch.setattr(asking, "run", run)
+    words = ["plan", MODEL, "-i", "a,", "--ask"]
+    told = CliRunner().invoke(cli.app, [*words, "spark-a"])
+    plain = " ".join(told.output.split())
+    assert "vLLM 0.32.0 on spark-a: weights 64.0 GiB" in plain and "weights 64.0 (said by vLLM on spark-a)" in plain
+    assert orders[0].variables["gb10_ask_model"].lower() == MODEL and len(orders[0].variables["gb10_ask_images"]) == 2
+    document = json.loads(CliRunner().invoke(cli.app, [*words, "spark-a", "--json"]).output)
+    assert document["engine"]["version"] == "0.32.0" and document["fit"]["need"]["weights"] == 64.0
+    failed = CliRunner().invoke(cli.app, [*words, "spark-b"])
+    assert failed.exit_code == 2 and "this host has no image x" in failed.output
+    assert CliRunner().invoke(cli.app, ["plan", MODEL, "--ask", "spark-a"]).exit_code == 2, "no inventory"
