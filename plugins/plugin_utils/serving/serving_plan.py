@@ -28,9 +28,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
 if TYPE_CHECKING:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_rules import Command
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
-Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
+Judge = Callable[["Command", tuple[tuple[str, str], ...]], Sequence["Fired"]]
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -266,7 +267,7 @@ def plan(
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
-    return _judged(served, accepted or {}, executor, driver, judge, draft)
+    return _judged(served, accepted or {}, driver, judge, draft)
 
 
 def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
@@ -412,37 +413,25 @@ def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
 
 
 def _judged(
-    found: Plan,
-    accepted: Mapping[str, str],
-    executor: str,
-    driver: str | None,
-    judge: Judge | None,
-    draft: ModelFacts | None,
+    found: Plan, accepted: Mapping[str, str], driver: str | None, judge: Judge | None, draft: ModelFacts | None
 ) -> Plan:
     if found.checkpoint is None:  # there is nothing that could start
         return found
     # Only where something is judged: the rules are a catalog of their own to read.
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 
-    profile = rules.Profile(
-        architecture=found.model.architecture,
-        measured=found.model.measured,
-        task=found.model.task,
-        speculation=tuple(speculation.objections(found.arguments, found.version, found.model, draft).items()),
+    command = serving_rules.Command(
         model=found.checkpoint.id,
-        traits=found.model.traits,
-        quantization=found.checkpoint.quantization,
         image=found.image,
         version=found.version,
-        contains=found.known_image.contains if found.known_image else frozenset(),
-        cuda=found.known_image.cuda if found.known_image else None,
         args=found.args,
-        environment={**OF_EACH_HOST, **found.environment},
+        environment=tuple({**OF_EACH_HOST, **found.environment}.items()),
         hosts=found.hosts,
-        executor=executor,
         driver=driver,
-        encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
+        facts=found.model.facts,
+        draft=draft,
     )
-    fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
+    said = (judge or serving_rules.fired)(command, tuple(accepted.items()))
+    fired = [ways_out.not_circular(found, one) for one in said]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))

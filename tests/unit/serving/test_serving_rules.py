@@ -293,7 +293,7 @@ def test_equal_profiles_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
         return judge(profile, accepted)
 
     monkeypatch.setattr(rules, "judge", counted)
-    serving_rules._verdict.cache_clear()
+    serving_rules.fired.cache_clear()
     for gib in (121.7, 121.6, 120.0):
         alone(gib)
     assert len(judged) == 1
