@@ -75,6 +75,7 @@ class Plan:
     bound: speed.Bound = field(default_factory=speed.Bound)
     path: Sequence[str] = ()  # how the checkpoint was chosen
     reasons: Sequence[str] = ()  # why the flags
+    because: Mapping[str, str] = field(default_factory=dict)  # why each flag and each variable of the environment
     rejected: Sequence[tuple[str, str]] = ()
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
@@ -243,6 +244,8 @@ def plan(
     facts = tasks.by_flags(facts, flags)
     model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
+    # In whole GiB: an update of the kernel moves MemTotal by some MiB, and must not change what is served.
+    smallest = float(min(memories_bytes) // memory_fit.GIB * memory_fit.GIB)
     length = _tokens(flags, "--max-model-len") or max_model_len
     load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
@@ -253,7 +256,7 @@ def plan(
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     requests = int(_number(flags, "--max-num-seqs") or concurrency)
     wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
-    choice = wanted.choice(model, min(memories_bytes), hosts, used)
+    choice = wanted.choice(model, smallest, hosts, used)
     asked = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
@@ -263,8 +266,8 @@ def plan(
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
-        found = replace(found, less=wanted.less(found, min(memories_bytes)))
-        return _without_checkpoint(found, min(memories_bytes), only)
+        found = replace(found, less=wanted.less(found, smallest))
+        return _without_checkpoint(found, smallest, only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
     return _judged(served, accepted or {}, driver, judge, draft)
@@ -297,6 +300,7 @@ def _served(
     if computed.get("--distributed-executor-backend") == "ray":
         environment |= catalog.load("units")["ray"]["environment"]["value"]
     chats = tasks.chats(model)
+    words = ", ".join(f"{flag} {value}" for flag, value in of_task.items())
     return replace(
         found,
         checkpoint=checkpoint,
@@ -305,7 +309,8 @@ def _served(
         environment=environment,
         expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
-        reasons=(*needs.reasons, *why),
+        reasons=(*needs.reasons, *((f"{words}: {why}",) if of_task else ())),
+        because={**_because(fit), **needs.because, **dict.fromkeys(of_task, why)},
     )
 
 
@@ -397,6 +402,19 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
         "--max-num-batched-tokens": str(batched or catalog.load("models")["fit"]["batched_tokens"]["value"]),
         "--gpu-memory-utilization": f"{fit.utilization:.2f}",
         **({} if kv_dtype == "auto" else {"--kv-cache-dtype": kv_dtype}),
+    }
+
+
+def _because(fit: memory_fit.Fit) -> dict[str, str]:
+    """Why what was computed is as it is."""
+    data = catalog.load("models")["fit"]
+    return {
+        "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",
+        "--max-num-seqs": data["concurrency"]["source"],
+        "--max-num-batched-tokens": data["batched_tokens"]["source"],
+        "--gpu-memory-utilization": f"the model takes {fit.needed:.1f} of {fit.total:.0f} GiB on each host",
+        "--kv-cache-dtype": data["kv_cache_dtype"]["source"],
+        "--tensor-parallel-size": "hosts share each layer where they divide its heads, else the layers",
     }
 
 

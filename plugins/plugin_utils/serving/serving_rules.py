@@ -189,13 +189,13 @@ def _last(values: Values) -> Flags:
 def _too_small_here(view: View, model: str, values: Values, facts: ModelFacts | None, draft: ModelFacts | None) -> str:
     """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
     counted = [view.host] if view.unknown else view.members
-    memories = {member: _memory(view.cluster_facts[member]) for member in counted}
+    memories = {member: memory(view.cluster_facts[member]) for member in counted}
     smallest = min(memories, key=lambda member: memories[member])
     found = too_small(model, values, memories[smallest], view.size, facts, draft)
     return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
-def _memory(facts: Mapping[str, Any]) -> int:
+def memory(facts: Mapping[str, Any]) -> int:
     """MemTotal, in which carveouts are missing already, without what is pinned in huge pages."""
     return int(facts["memory_bytes"] - (facts.get("memory_pinned_bytes") or 0))
 
