@@ -283,8 +283,8 @@ def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
-    if not memories_bytes or min(memories_bytes) <= 0:
-        raise PlanError("memories: name the memory of each host, in bytes and above 0")
+    if not memories_bytes or min(memories_bytes) < memory_fit.GIB:
+        raise PlanError("memories: name the memory of each host, in bytes and at least 1 GiB")
     if executor not in EXECUTORS:
         raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
 

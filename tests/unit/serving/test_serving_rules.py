@@ -20,7 +20,7 @@ from tests.support.proofs import spark
 
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 OURS = "registry.example/ours@sha256:" + "0" * 64
-SAID = {"vllm_image": NGC, "vllm_allow_tag": True, "vllm_model": "openai/gpt-oss-120b"}
+SAID = {"vllm_image": NGC, "vllm_allow_tag": True, "vllm_model": "openai/gpt-oss-120b", "vllm_flags": "none"}
 
 
 def alone(gib: float = 121.7, **variables: Any) -> Rendered:

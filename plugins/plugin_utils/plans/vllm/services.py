@@ -12,15 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planned, service_entries
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Planned
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Planned
 
 VLLM, CONTAINER, SHORT = service_entries.VLLM, service_entries.CONTAINER, service_entries.SHORT
 VARIABLE = service_entries.VARIABLE
@@ -120,6 +122,9 @@ class Service:
     @property
     def planned(self) -> Planned:
         """Return what the plan of the model adds to what was said, and the settings with it."""
+        # Imported where a host serves: what the rules of serving rest on takes a while to read.
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planned
+
         return self.view.plan(planned.of)
 
 
