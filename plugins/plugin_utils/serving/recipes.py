@@ -131,6 +131,7 @@ class Recipe:
             "vllm_model_revision": self.revision,
             "vllm_image": self.reference,
             "vllm_version": self.version,
+            "vllm_flags": "none",  # exactly what was measured, and nothing beside it
             "vllm_max_model_len": self.max_model_len,
             "vllm_gpu_memory_utilization": self.utilization,
             "vllm_speculative": draft_wish.wish(self.draft) if "method" in self.draft else {},
