@@ -24,6 +24,7 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
             yield f"{host}: {role}"
             yield from _settings(decided["settings"], defaults)
             yield from _plan(decided["plan"])
+            yield from _added(decided["plan"])
             for text in decided["refusals"]:
                 yield f"  refused: {text}"
             for unit, wish in decided["wishes"].items():
@@ -49,6 +50,17 @@ def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str
     width = max((len(each["name"]) for each in shown), default=0)
     for each in shown:
         yield f"{_INDENT}{each['name']:<{width}}  {json.dumps(each['value'])}  ({each['origin']})"
+
+
+def _added(plan: Mapping[str, Any] | None) -> Iterator[str]:
+    """Of each service what nobody set, with its reason."""
+    for service in (plan or {}).get("services", ()):
+        if not service.get("added"):
+            continue
+        yield f"  {service['name']}: nobody set these, the plan of the model did (vllm_flags: none leaves them out)"
+        width = max(len(each["text"]) for each in service["added"])
+        for each in service["added"]:
+            yield f"{_INDENT}{each['text']:<{width}}  {each['because']}"
 
 
 def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from scripts.gates import ROOT, WORK
 
 FILE = ROOT / "requirements-hashed.txt"
-EXTRAS = ("run", "hub")  # what a controller needs; `dev` is for who changes this
+EXTRAS = ("run",)  # what a controller needs; `dev` is for who changes this
 HEAD = """\
 # The packages of a controller with Python 3.11 to 3.13, and the SHA-256 of each file of them. Made by: make hashes
 # How to install them: docs/security.md

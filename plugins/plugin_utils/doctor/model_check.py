@@ -31,8 +31,7 @@ def _check(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Find
     # Imported where a host serves: the catalog of models takes a while to read.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 
-    known = (each.lower() for each in models.by_name())
-    if models.find(name) or models.in_recipes(name) or name.lower() in known or facts:
+    if models.find(name) or models.in_recipes(name) or facts:
         return  # of facts the rules of the role speak
     near = models.nearest(name)
     advice = f"did you mean {' or '.join(near)}?" if near else "`gb10 plan --all` lists those that it has;"

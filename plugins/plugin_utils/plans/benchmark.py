@@ -92,7 +92,7 @@ def plan(view: View) -> BenchmarkPlan:
         raise PlanError(
             f"benchmark_service is {settings.benchmark_service!r}, and the services of {view.host} are: {names}"
         )
-    model, planned = measured.said, vllm_service.plan(measured)
+    model, planned = measured.planned.settings, vllm_service.plan(measured)
     limits = catalog.load("thresholds")["benchmark"]
     within_s = limits["busy_within_s"]["value"]
     return BenchmarkPlan(

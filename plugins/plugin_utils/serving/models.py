@@ -121,10 +121,11 @@ class Model:
     notes: str = ""
     measured: bool = True  # the catalog has it; else all of it is from the model's own files
     facts: ModelFacts | None = None
+    said_task: str = ""  # what the catalog says that it does, where that is no chat
 
     @property
     def task(self) -> str:
-        return self.facts.task if self.facts else CHAT
+        return self.said_task or (self.facts.task if self.facts else CHAT)
 
     @property
     def kind(self) -> str:
@@ -184,11 +185,6 @@ def ids() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *served)))
 
 
-def by_name() -> dict[str, str]:
-    """Models that do not chat, of which the catalog knows the name alone, with their task."""
-    return {entry["value"]: entry["task"] for entry in catalog.load("models")["by_name"]}
-
-
 def task_of_name(name: str) -> str:
     """The task that a model's name says; that of a model that chats says none."""
     tasks = catalog.load("models")["tasks"].items()
@@ -200,10 +196,10 @@ def nearest(name: str, count: int = 3) -> tuple[str, ...]:
 
     A recipe is also found by its own name, and by what the vendor calls its model.
     """
-    task, others = task_of_name(name), by_name()
+    task = task_of_name(name)
     same_task = [one for one in catalog.load("recipes")["recipes"] if task_of_name(one["model"]) == task]
     called = {alias: one["model"] for one in same_task for alias in (one["id"], vendor_name(one["path"]))}
-    known = [each for each in (*ids(), *others) if others.get(each, task_of_name(each)) == task]
+    known = [each for each in ids() if task_of_name(each) == task]
     found = names.nearest(name, [*known, *called], count + len(called))
     return tuple(dict.fromkeys(called.get(each, each) for each in found))[:count]
 
@@ -260,7 +256,9 @@ def of_facts(facts: ModelFacts) -> Model:
 
 
 def _of_family(architecture: str) -> Flags:
-    """The flags of this architecture, where all its models in the catalog have the same."""
+    """The flags of this architecture, where all its models in the catalog have the same, and it is of one family."""
+    if architecture in catalog.load("models")["shared_architectures"]["value"]:
+        return {}
     family = [model.arguments for model in models() if model.architecture == architecture]
     return family[0] if family and all(each == family[0] for each in family) else {}
 
@@ -307,6 +305,7 @@ def _model(entry: Mapping[str, Any]) -> Model:
         date=entry["date"],
         confidence=entry["confidence"],
         min_version=entry.get("min_version", ""),
+        said_task=entry.get("task", ""),
         arguments=entry.get("arguments", {}),
         expected=tuple(
             Expected(**{**item, "tokens": (item["tokens"][0], item["tokens"][1])}) for item in entry.get("expected", ())

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wi
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
 if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
 
 # Flags that the role has a variable for.
@@ -34,12 +35,6 @@ def variables(plan: Plan) -> dict[str, Any]:
     if plan.checkpoint is None:
         return {}
     arguments = plan.arguments
-    named = _TEXTS | _NUMBERS
-    rest = {
-        flag: value
-        for flag, value in arguments.items()
-        if flag not in _OF_THE_ROLE and flag not in named and not draft_wish.is_flag(flag)
-    }
     known = plan.known_image.version if plan.known_image else None
     draft = draft_wish.wish(speculation.said(arguments))
     values: dict[str, Any] = {
@@ -53,7 +48,7 @@ def variables(plan: Plan) -> dict[str, Any]:
         "vllm_speculative": draft | ({"facts": plan.given.draft} if draft and plan.given.draft else {}),
         **{name: arguments[flag] for flag, name in _TEXTS.items() if flag in arguments},
         **{name: _whole(arguments[flag]) for flag, name in _NUMBERS.items() if flag in arguments},
-        "vllm_extra_args": [word for flag, value in rest.items() for word in (flag, value) if word is not None],
+        "vllm_extra_args": words(unnamed(arguments)),
         "vllm_environment": {name: value for name, value in plan.environment.items() if not name.startswith("RAY_")},
         "vllm_accept": {rule.id: rule.accepted for rule in plan.fired if rule.accepted},
     }
@@ -66,6 +61,17 @@ def variables(plan: Plan) -> dict[str, Any]:
     if any(sources.is_path(name) for name in (plan.checkpoint.id, str(draft.get("model", "")))):
         found["vllm_fetch"] = False  # there is nothing to fetch from the hub
     return found
+
+
+def unnamed(arguments: Flags) -> dict[str, str | None]:
+    """Return the flags that the role has no variable for."""
+    own = _OF_THE_ROLE | _TEXTS.keys() | _NUMBERS.keys()
+    return {flag: value for flag, value in arguments.items() if flag not in own and not draft_wish.is_flag(flag)}
+
+
+def words(arguments: Flags) -> list[str]:
+    """The same as words of a command line."""
+    return [word for flag, value in arguments.items() for word in (flag, value) if word is not None]
 
 
 def entry(plan: Plan) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Needs:
     arguments: Flags = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     reasons: Sequence[str] = ()
+    because: Mapping[str, str] = field(default_factory=dict)  # by flag and by variable of the environment
 
 
 def choose(
@@ -90,6 +91,7 @@ def needs(model: Model, checkpoint: Checkpoint, version: str | None, kv_dtype: s
     data = catalog.load("models")
     arguments: dict[str, str | None] = dict(model.arguments)
     environment = dict(checkpoint.environment)
+    because = dict.fromkeys(arguments, model.source) | dict.fromkeys(environment, checkpoint.source)
     reasons = []
     for entry in (
         in_version(data["formats"][checkpoint.quantization], version),
@@ -100,8 +102,10 @@ def needs(model: Model, checkpoint: Checkpoint, version: str | None, kv_dtype: s
         environment.update(entry.get("environment", {}))
         if mine or entry.get("environment"):
             words = [*(f"{flag} {value}" for flag, value in mine.items()), *entry.get("environment", {})]
-            reasons.append(f"{', '.join(words)}: {entry['because']} ({entry['source']})")
-    return Needs(arguments, environment, reasons)
+            why = f"{entry['because']} ({entry['source']})"
+            reasons.append(f"{', '.join(words)}: {why}")
+            because = dict.fromkeys((*mine, *entry.get("environment", {})), why) | because
+    return Needs(arguments, environment, reasons, because)
 
 
 def in_version(entries: Sequence[Mapping[str, Any]], version: str | None) -> Mapping[str, Any]:

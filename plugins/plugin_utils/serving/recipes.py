@@ -131,6 +131,7 @@ class Recipe:
             "vllm_model_revision": self.revision,
             "vllm_image": self.reference,
             "vllm_version": self.version,
+            "vllm_flags": "none",  # exactly what was measured, and nothing beside it
             "vllm_max_model_len": self.max_model_len,
             "vllm_gpu_memory_utilization": self.utilization,
             "vllm_speculative": draft_wish.wish(self.draft) if "method" in self.draft else {},
@@ -241,26 +242,18 @@ def find(name: str, hosts: int = 0) -> Recipe:
 
 def judged(recipe: Recipe, accepted: Mapping[str, str], driver: str | None = None) -> Recipe:
     """With what the rules of serving say of it."""
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_plan
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan, serving_rules
 
-    known, image = models.find(recipe.model), models.image(recipe.reference)
-    checkpoint = known.checkpoint(recipe.model) if known else None
-    profile = rules.Profile(
-        architecture=known.architecture if known else "",
-        measured=recipe.measured is not None,
+    command = serving_rules.Command(
         model=recipe.model,
-        traits=known.traits if known else frozenset(),
-        quantization=checkpoint.quantization if checkpoint else None,
         image=recipe.reference,
-        version=recipe.version or (image.version if image else None),
-        contains=image.contains if image else frozenset(),
-        cuda=image.cuda if image else None,
+        version=recipe.version,
         args=recipe.served,
-        environment={**serving_plan.OF_EACH_HOST, **recipe.environment},
+        environment=tuple({**serving_plan.OF_EACH_HOST, **recipe.environment}.items()),
         hosts=recipe.hosts,
         driver=driver,
     )
-    return replace(recipe, fired=tuple(rules.judge(profile, accepted)))
+    return replace(recipe, fired=serving_rules.fired(command, tuple(accepted.items())))
 
 
 def _recipe(entry: Mapping[str, Any]) -> Recipe:

@@ -30,9 +30,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
 if TYPE_CHECKING:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_rules import Command
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
-Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
+Judge = Callable[["Command", tuple[tuple[str, str], ...]], Sequence["Fired"]]
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -76,6 +77,7 @@ class Plan:
     bound: speed.Bound = field(default_factory=speed.Bound)
     path: Sequence[str] = ()  # how the checkpoint was chosen
     reasons: Sequence[str] = ()  # why the flags
+    because: Mapping[str, str] = field(default_factory=dict)  # why each flag and each variable of the environment
     rejected: Sequence[tuple[str, str]] = ()
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
@@ -246,6 +248,8 @@ def plan(
     facts = tasks.by_flags(facts, flags)
     model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
+    # In whole GiB: an update of the kernel moves MemTotal by some MiB, and must not change what is served.
+    smallest = float(min(memories_bytes) // memory_fit.GIB * memory_fit.GIB)
     length = _tokens(flags, "--max-model-len") or max_model_len
     load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
@@ -256,7 +260,7 @@ def plan(
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     requests = int(_number(flags, "--max-num-seqs") or concurrency)
     wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
-    choice = wanted.choice(model, min(memories_bytes), hosts, used)
+    choice = wanted.choice(model, smallest, hosts, used)
     options = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
@@ -266,12 +270,12 @@ def plan(
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     found = replace(found, asked=options, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
-        found = replace(found, less=wanted.less(found, min(memories_bytes)))
-        return _without_checkpoint(found, min(memories_bytes), only)
+        found = replace(found, less=wanted.less(found, smallest))
+        return _without_checkpoint(found, smallest, only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
-    served = _learned(served, wanted, min(memories_bytes), starts or {}, flags, asked)
-    return _judged(served, accepted or {}, executor, driver, judge, draft)
+    served = _learned(served, wanted, smallest, starts or {}, flags, asked)
+    return _judged(served, accepted or {}, driver, judge, draft)
 
 
 def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
@@ -284,8 +288,8 @@ def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
-    if not memories_bytes or min(memories_bytes) <= 0:
-        raise PlanError("memories: name the memory of each host, in bytes and above 0")
+    if not memories_bytes or min(memories_bytes) < memory_fit.GIB:
+        raise PlanError("memories: name the memory of each host, in bytes and at least 1 GiB")
     if executor not in EXECUTORS:
         raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
 
@@ -301,6 +305,7 @@ def _served(
     if computed.get("--distributed-executor-backend") == "ray":
         environment |= catalog.load("units")["ray"]["environment"]["value"]
     chats = tasks.chats(model)
+    words = ", ".join(f"{flag} {value}" for flag, value in of_task.items())
     return replace(
         found,
         checkpoint=checkpoint,
@@ -309,7 +314,8 @@ def _served(
         environment=environment,
         expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
-        reasons=(*needs.reasons, *why),
+        reasons=(*needs.reasons, *((f"{words}: {why}",) if of_task else ())),
+        because={**_because(fit), **needs.because, **dict.fromkeys(of_task, why)},
     )
 
 
@@ -433,6 +439,19 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
     }
 
 
+def _because(fit: memory_fit.Fit) -> dict[str, str]:
+    """Why what was computed is as it is."""
+    data = catalog.load("models")["fit"]
+    return {
+        "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",
+        "--max-num-seqs": data["concurrency"]["source"],
+        "--max-num-batched-tokens": data["batched_tokens"]["source"],
+        "--gpu-memory-utilization": f"the model takes {fit.needed:.1f} of {fit.total:.0f} GiB on each host",
+        "--kv-cache-dtype": data["kv_cache_dtype"]["source"],
+        "--tensor-parallel-size": "hosts share each layer where they divide its heads, else the layers",
+    }
+
+
 def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
     if hosts == 1:
         return {}
@@ -446,38 +465,25 @@ def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
 
 
 def _judged(
-    found: Plan,
-    accepted: Mapping[str, str],
-    executor: str,
-    driver: str | None,
-    judge: Judge | None,
-    draft: ModelFacts | None,
+    found: Plan, accepted: Mapping[str, str], driver: str | None, judge: Judge | None, draft: ModelFacts | None
 ) -> Plan:
     if found.checkpoint is None:  # there is nothing that could start
         return found
     # Only where something is judged: the rules are a catalog of their own to read.
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 
-    profile = rules.Profile(
-        architecture=found.model.architecture,
-        measured=found.model.measured,
-        task=found.model.task,
-        speculation=tuple(speculation.objections(found.arguments, found.version, found.model, draft).items()),
+    command = serving_rules.Command(
         model=found.checkpoint.id,
-        traits=found.model.traits,
-        quantization=found.checkpoint.quantization,
         image=found.image,
         version=found.version,
-        contains=found.known_image.contains if found.known_image else frozenset(),
-        cuda=found.known_image.cuda if found.known_image else None,
         args=found.args,
-        environment={**OF_EACH_HOST, **found.environment},
+        environment=tuple({**OF_EACH_HOST, **found.environment}.items()),
         hosts=found.hosts,
-        executor=executor,
         driver=driver,
-        encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
-        doubts=found.model.facts.doubts if found.model.facts else (),
+        facts=found.model.facts,
+        draft=draft,
     )
-    fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
+    said = (judge or serving_rules.fired)(command, tuple(accepted.items()))
+    fired = [ways_out.not_circular(found, one) for one in said]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))

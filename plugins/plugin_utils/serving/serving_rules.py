@@ -1,10 +1,10 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the rules of serving say about the vLLM that a host would start.
+"""What the rules of serving say about a vLLM that would start: of a plan, of a recipe, and of the role on a host.
 
 It is said before anything is touched. What the rules rest on are catalogs of their own, which only hosts that serve
-read; equal profiles are judged once.
+read; equal commands are judged once.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ Values = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """All that a verdict depends on."""
+class Command:
+    """What would be started, with all that a verdict depends on."""
 
     model: str
     image: str
-    version: str | None
-    args: tuple[str, ...]
+    version: str | None  # of vLLM in it; None: what the catalog knows of the image
+    args: tuple[str, ...]  # words of `vllm serve MODEL`
     environment: tuple[tuple[str, str], ...]
-    api_key: bool
-    accepted: tuple[tuple[str, str], ...]
-    hosts: int
-    driver: str | None
-    memory: str  # why the model does not fit
-    speculation: tuple[tuple[str, str], ...]  # what speaks against the draft tokens
-    facts: ModelFacts | None
-    container: frozenset[str]
-    fabric: tuple[tuple[str, str], ...]
+    hosts: int = 1
+    driver: str | None = None
+    facts: ModelFacts | None = None
+    draft: ModelFacts | None = None  # of the second model that drafts
+    api_key: bool = False
+    memory: str = ""  # why the model does not fit
+    container: frozenset[str] = frozenset()  # words of catalog/rules.yml
+    fabric: tuple[tuple[str, str], ...] = ()  # what speaks against names of the fabric
 
 
 @dataclass(frozen=True)
@@ -100,40 +99,82 @@ def judge(
     `draft_facts` are files of facts on this machine; FactsError where one cannot be read. `cache`: of models, on the
     host. `by_hand`: of the environment, what an inventory says.
     """
-    known_image = models.image(image)
-    used = version or (known_image.version if known_image else None)
     words = tuple(args)
     given = {str(name): str(value) for name, value in environment.items()}
     reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
     driver = view.facts["driver"]
-    values = {**_values(used, words), **{name: (value,) for name, value in given.items()}}
+    values = {**_values(version_in(image, version), words), **{name: (value,) for name, value in given.items()}}
     flags, found = _last(values), known.here(model, revision, facts)
     if found is None and models.find(model) is None:
         found = _on_host(view, model, revision, cache)
     found, draft = tasks.by_flags(found, flags), _draft(flags, draft_facts)
-    entry = models.of_facts(found) if found else models.find(model)
-    return _verdict(
-        _Asked(
-            model=model,
-            image=image,
-            version=used,
-            args=words,
-            environment=tuple(sorted(given.items())),
-            api_key=bool(api_key),
-            accepted=tuple(sorted(reasons.items())),
-            hosts=view.size,
-            driver=driver["userland"] or driver["module_loaded"],
-            memory=_too_small_here(
-                view, model, values, found, draft, _measured(view, image, model, revision, used, words)
-            ),
-            speculation=tuple(speculation.objections(flags, used, entry, draft).items()),
-            facts=found,
-            container=container,
-            fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items())
-            if view.size > 1
-            else (),
-        )
+    took = _measured(view, image, model, revision, version_in(image, version), words)
+    command = Command(
+        model=model,
+        image=image,
+        version=version,
+        args=words,
+        environment=tuple(sorted(given.items())),
+        hosts=view.size,
+        driver=driver["userland"] or driver["module_loaded"],
+        facts=found,
+        draft=draft,
+        api_key=bool(api_key),
+        memory=_too_small_here(view, model, values, found, draft, took),
+        container=container,
+        fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items()) if view.size > 1 else (),
     )
+    fired_here = fired(command, tuple(sorted(reasons.items())))
+    return Verdict(
+        tuple(Refusal(each.id, _refusal(each)) for each in fired_here if each.refuses),
+        tuple(_finding(each) for each in fired_here if each.accepted or each.severity == "warn"),
+    )
+
+
+@cache
+def fired(command: Command, accepted: tuple[tuple[str, str], ...] = ()) -> tuple[Fired, ...]:
+    """Every rule that says something of this command; `accepted` are pairs of a rule and a reason."""
+    return tuple(rules.judge(profile(command), dict(accepted)))
+
+
+def profile(command: Command) -> rules.Profile:
+    """What the rules are asked about."""
+    image, version = models.image(command.image), version_in(command.image, command.version)
+    entry = models.of_facts(command.facts) if command.facts else models.find(command.model)
+    checkpoint, said = _checkpoint(entry, command.model), named.read(command.model)
+    flags = _last(_values(version, command.args))
+    objections = speculation.objections({**flags, **dict(command.environment)}, version, entry, command.draft)
+    return rules.Profile(
+        model=command.model,
+        traits=entry.traits if entry else said.traits,
+        quantization=checkpoint.quantization if checkpoint else None if entry else said.quantization,
+        by_name=entry is None,
+        image=command.image,
+        version=version,
+        contains=image.contains if image else frozenset(),
+        cuda=image.cuda if image else None,
+        args=command.args,
+        environment=dict(command.environment),
+        hosts=command.hosts,
+        executor=flags.get("--distributed-executor-backend") or "mp",
+        driver=command.driver,
+        api_key=command.api_key,
+        memory=command.memory,
+        speculation=tuple(objections.items()),
+        measured=entry.measured if entry else True,
+        task=entry.task if entry else models.CHAT,
+        architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
+        container=command.container,
+        encoder_missing=command.facts.encoder_missing if command.facts else False,
+        doubts=command.facts.doubts if command.facts else (),
+        fabric=command.fabric,
+    )
+
+
+def version_in(image: str, version: str | None) -> str | None:
+    """Return the version of vLLM in an image: as it was said, or as the catalog knows it."""
+    found = models.image(image)
+    return version or (found.version if found else None)
 
 
 def _on_host(view: View, model: str, revision: str, cache: str) -> ModelFacts | None:
@@ -172,13 +213,13 @@ def _too_small_here(
 ) -> str:
     """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
     counted = [view.host] if view.unknown else view.members
-    memories = {member: _memory(view.cluster_facts[member]) for member in counted}
+    memories = {member: memory(view.cluster_facts[member]) for member in counted}
     smallest = min(memories, key=lambda member: memories[member])
     found = too_small(model, values, memories[smallest], view.size, facts, draft, known)
     return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
-def _memory(facts: Mapping[str, Any]) -> int:
+def memory(facts: Mapping[str, Any]) -> int:
     """MemTotal, in which carveouts are missing already, without what is pinned in huge pages."""
     return int(facts["memory_bytes"] - (facts.get("memory_pinned_bytes") or 0))
 
@@ -256,43 +297,6 @@ def _length(values: Values, context: int) -> int:
 @cache
 def _values(version: str | None, args: tuple[str, ...]) -> Values:
     return vllm_cli.words(version, args).values
-
-
-@cache
-def _verdict(asked: _Asked) -> Verdict:
-    found, image = asked.facts, models.image(asked.image)
-    entry = models.of_facts(found) if found else models.find(asked.model)
-    checkpoint, said = _checkpoint(entry, asked.model), named.read(asked.model)
-    profile = rules.Profile(
-        model=asked.model,
-        traits=entry.traits if entry else said.traits,
-        quantization=checkpoint.quantization if checkpoint else None if entry else said.quantization,
-        by_name=entry is None,
-        image=asked.image,
-        version=asked.version,
-        contains=image.contains if image else frozenset(),
-        cuda=image.cuda if image else None,
-        args=asked.args,
-        environment=dict(asked.environment),
-        hosts=asked.hosts,
-        executor=(_values(asked.version, asked.args).get("--distributed-executor-backend") or ["mp"])[-1],
-        driver=asked.driver,
-        api_key=asked.api_key,
-        memory=asked.memory,
-        speculation=asked.speculation,
-        measured=entry.measured if entry else True,
-        task=entry.task if entry else models.CHAT,
-        architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
-        container=asked.container,
-        encoder_missing=found.encoder_missing if found else False,
-        doubts=found.doubts if found else (),
-        fabric=asked.fabric,
-    )
-    fired = rules.judge(profile, dict(asked.accepted))
-    return Verdict(
-        tuple(Refusal(each.id, _refusal(each)) for each in fired if each.refuses),
-        tuple(_finding(each) for each in fired if each.accepted or each.severity == "warn"),
-    )
 
 
 def _finding(fired: Fired) -> Mapping[str, Any]:

@@ -55,14 +55,12 @@ def load(model: Model, asked: memory_fit.Load, length: int) -> memory_fit.Load:
     return replace(asked, batched=max(usual, length or model.geometry.context))
 
 
-def flags(model: Model, version: str | None) -> tuple[dict[str, str | None], tuple[str, ...]]:
+def flags(model: Model, version: str | None) -> tuple[dict[str, str | None], str]:
     """The flags that the task needs in this version of vLLM, and why."""
     if chats(model):
-        return {}, ()
+        return {}, ""
     entry = quantization.in_version(_task(model)["flags"], version)
-    found = dict(entry.get("all", {}))
-    words = ", ".join(f"{flag} {value}" for flag, value in found.items())
-    return found, (f"{words}: {entry['because']} ({entry['source']})",) if found else ()
+    return dict(entry.get("all", {})), f"{entry['because']} ({entry['source']})"
 
 
 def lines(model: Model) -> list[str]:

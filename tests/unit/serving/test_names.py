@@ -33,9 +33,10 @@ def test_a_model_that_does_not_chat_has_no_chat_model_beside_it(wrong: str, near
     assert models.nearest(wrong) == near
 
 
-def test_what_is_known_by_name_is_of_a_task_that_its_name_says() -> None:
-    assert {name: models.task_of_name(name) for name in models.by_name()} == models.by_name()
-    assert {models.task_of_name(name) for name in models.ids()} == {models.CHAT}
+def test_a_name_says_the_task_that_the_catalog_says() -> None:
+    assert {model.id: models.task_of_name(model.id) for model in models.models()} == {
+        model.id: model.task for model in models.models()
+    }
 
 
 def test_another_name_has_no_neighbour() -> None:

@@ -300,6 +300,7 @@ def by_the_role(row: Row, model: str = "", **variables: Any) -> Rendered:
         "vllm_allow_tag": True,
         "vllm_version": row.image.version,
         "vllm_environment": dict(row.environment),
+        "vllm_flags": "none",
         "vllm_extra_args": [],
         "vllm_host": row.listen,
         "fabric_topology": {1: "none", 2: "pair"}.get(row.hosts, "switch"),

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.filter import serving
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, serving_plan, speed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    models,
+    recipes,
+    serving_plan,
+    serving_rules,
+    speed,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import PlanError, plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_rules import Command
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
 ONE, TWO = [121.63 * GIB], [121.63 * GIB] * 2
@@ -21,8 +27,8 @@ NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 
 
 def forbids(severity: str) -> serving_plan.Judge:
-    def judge(_profile: Profile, accepted: Mapping[str, str]) -> list[Fired]:
-        said = accepted.get("some_rule")
+    def judge(_command: Command, accepted: tuple[tuple[str, str], ...]) -> list[Fired]:
+        said = dict(accepted).get("some_rule")
         return [Fired("some_rule", severity, "what is", "what to do", ("seed 1",), True, said)]
 
     return judge
@@ -123,8 +129,8 @@ def test_rules_refuse_by_severity_and_are_accepted_with_a_reason(severity: str) 
 def test_what_is_judged_is_what_would_start() -> None:
     seen: list[Profile] = []
 
-    def judge(profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
-        seen.append(profile)
+    def judge(command: Command, _accepted: tuple[tuple[str, str], ...]) -> list[Fired]:
+        seen.append(serving_rules.profile(command))
         return []
 
     found = plan("Sehyo/Qwen3.5-122B-A10B-NVFP4", TWO, NGC, executor="ray", driver="580.142", judge=judge)
@@ -171,7 +177,7 @@ def test_the_explanation_has_evidence_and_the_lines_for_the_inventory() -> None:
     text = "\n".join(plan("Qwen/Qwen3.6-35B-A3B", ONE, NGC).lines(explain=True))
     for part in ("how the checkpoint was chosen", "why these flags", "claim, not followed: Pure MoE", "against it:"):
         assert part in text
-    assert 'vllm_model: "Qwen/Qwen3.6-35B-A3B-FP8"' in text and "vllm_gpu_memory_utilization: 0.41" in text
+    assert 'vllm_model: "Qwen/Qwen3.6-35B-A3B-FP8"' in text and "vllm_gpu_memory_utilization: 0.42" in text
 
 
 def test_variables_leave_out_what_the_role_says_itself() -> None:

@@ -20,7 +20,7 @@ from tests.support.proofs import spark
 
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 OURS = "registry.example/ours@sha256:" + "0" * 64
-SAID = {"vllm_image": NGC, "vllm_allow_tag": True, "vllm_model": "openai/gpt-oss-120b"}
+SAID = {"vllm_image": NGC, "vllm_allow_tag": True, "vllm_model": "openai/gpt-oss-120b", "vllm_flags": "none"}
 
 
 def alone(gib: float = 121.7, **variables: Any) -> Rendered:
@@ -323,7 +323,7 @@ def test_equal_profiles_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
         return judge(profile, accepted)
 
     monkeypatch.setattr(rules, "judge", counted)
-    serving_rules._verdict.cache_clear()
+    serving_rules.fired.cache_clear()
     for gib in (121.7, 121.6, 120.0):
         alone(gib)
     assert len(judged) == 1

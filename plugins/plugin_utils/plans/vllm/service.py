@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import conta
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Added
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import (
     CONTAINER,
     SHORT,
@@ -69,6 +70,7 @@ class ServicePlan(RolePlan):
     container: str
     config: str  # what the unit's program reads
     env_file: str  # of `secrets`
+    flags_file: str  # of `added`
     guard_file: str
     join_file: str
     status_file: str
@@ -91,6 +93,7 @@ class ServicePlan(RolePlan):
     folders: tuple[str, ...]  # of the host, that the container gets beside the caches
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
     restart_on: tuple[str, ...]  # the files that its unit reads
+    added: tuple[Added, ...] = ()  # what nobody set, and the plan of the model says
     warm: WarmCache | None = None
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
@@ -100,7 +103,7 @@ class ServicePlan(RolePlan):
 
 def plan(service: Service) -> ServicePlan:
     """The plan of one service for one host."""
-    view, settings = service.view, service.said
+    view, settings = service.view, service.planned.settings
     if service.kind == CONTAINER:
         planned = _decided(service, tuple(vllm_refusals.of_a_container(view, settings, service.memory_gib)))
         return planned if planned.refusals else _of_a_container(service, planned)
@@ -128,7 +131,7 @@ def plan(service: Service) -> ServicePlan:
 
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
     """Return what needs no fabric."""
-    view, settings, names = service.view, service.said, service.names
+    view, settings, names = service.view, service.planned.settings, service.names
     secrets = (
         *(("VLLM_API_KEY",) if settings.vllm_api_key and service.kind == VLLM else ()),
         *(
@@ -146,6 +149,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         container=names.container,
         config=names.config,
         env_file=names.secrets,
+        flags_file=names.flags,
         guard_file=names.guard,
         join_file=names.join_key,
         status_file=names.status_file,
@@ -163,12 +167,13 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         memory_gib=service.memory_gib or round(_share_gib(view, settings), 2),
         image_name=vllm_container.image_name(settings.vllm_image),
         # A refused environment may hold a secret, and a plan is shown.
-        files=replace(files_of(settings), environment={}) if refusals else files_of(settings),
+        files=replace(files_of(service.said), environment={}) if refusals else files_of(service.said),
         registry_login=_logs_in(service, settings),
         by_ray=settings.by_ray,
         folders=tuple(mount.partition(":")[0] for mount in settings.vllm_mounts),
         secrets=secrets,
         restart_on=_restart_on(names),
+        added=service.planned.added,
         warm=None if refusals or service.kind == CONTAINER else vllm_warm.plan(service),
     )
 
@@ -247,7 +252,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
 
     The hosts of a cluster meet on the fabric, so that nothing of vLLM's own traffic touches the LAN.
     """
-    view, settings, names = service.view, service.said, service.names
+    view, settings, names = service.view, service.planned.settings, service.names
     hosts = joined.hosts if joined else {}
     addresses_of = {name: host.control.address for name, host in hosts.items() if host.control}
     own = {**joined.mine.environment, "VLLM_HOST_IP": addresses_of[view.host]} if joined else {}
@@ -307,7 +312,7 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
 
 def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what the unit goes by, whatever it runs."""
-    units = catalog.load("units")
+    units, settings = catalog.load("units"), service.planned.settings
     figures = units["supervisor"]
     return {
         "service": service.name,
@@ -315,7 +320,7 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
         "argv": list(argv),
         "image": planned.image_name,
         # What must be free before a start: the share of the memory that vLLM takes, unless told otherwise.
-        "memory_gib": service.said.vllm_memory_gate_gib or math.ceil(_share_gib(service.view, service.said)),
+        "memory_gib": settings.vllm_memory_gate_gib or math.ceil(_share_gib(service.view, settings)),
         "disk_gib": figures["cache_free"]["value"],
         "load_s": planned.ready_timeout,
         "api": _api(service),
@@ -361,7 +366,7 @@ def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> li
 
     A node of Ray that is not the head runs what vLLM sends it, and serves nothing.
     """
-    view, settings = service.view, service.said
+    view, settings = service.view, service.planned.settings
     head = addresses_of.get(view.members[0], "")
     serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, view.size, view.rank, head)]
     if not settings.by_ray:
@@ -383,7 +388,7 @@ def _rail(profile: Profile) -> dict[str, Any]:
 
 def _join(service: Service, addresses_of: Mapping[str, str]) -> dict[str, Any]:
     """Return how the ranks find each other, and what they compare before any of them starts."""
-    view, settings = service.view, service.said
+    view, settings = service.view, service.planned.settings
     return {
         "rank": view.rank,
         "members": [{"name": member, "address": addresses_of[member]} for member in view.members],

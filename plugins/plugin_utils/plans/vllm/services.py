@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -20,6 +20,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Planned
 
 VLLM, CONTAINER, SHORT = service_entries.VLLM, service_entries.CONTAINER, service_entries.SHORT
 VARIABLE = service_entries.VARIABLE
@@ -57,6 +60,11 @@ class Names:
     def secrets(self) -> str:
         """A file that only root reads, and Docker reads it for the container."""
         return f"/etc/gb10-fleet/{self.stem}.env"
+
+    @property
+    def flags(self) -> str:
+        """What the plan of the model added, for a person to read; no unit reads it."""
+        return f"/etc/gb10-fleet/{self.stem}.flags"
 
     @property
     def guard(self) -> str:
@@ -110,6 +118,14 @@ class Service:
     @property
     def said(self) -> VllmSettings:
         return self.view.settings(VllmSettings)
+
+    @property
+    def planned(self) -> Planned:
+        """Return what the plan of the model adds to what was said, and the settings with it."""
+        # Imported where a host serves: what the rules of serving rest on takes a while to read.
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planned
+
+        return self.view.plan(planned.of)
 
 
 def expand(view: View) -> tuple[Service, ...]:

@@ -23,6 +23,7 @@ ALIKE = (
     "vllm_transfer_port",
     "vllm_image",
     "vllm_version",
+    "vllm_flags",
     "vllm_extra_args",
     "vllm_tensor_parallel_size",
     "vllm_join_port",
@@ -59,6 +60,7 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_port: int
     vllm_api_key: str
     vllm_huggingface_token: str
+    vllm_flags: str
     vllm_gpu_memory_utilization: float
     vllm_max_model_len: int
     vllm_tensor_parallel_size: int

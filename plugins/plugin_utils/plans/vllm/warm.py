@@ -47,7 +47,7 @@ class WarmCache:
 
 def plan(service: Service) -> WarmCache | None:
     """None where none is wished."""
-    settings = service.said
+    settings = service.planned.settings
     if not settings.warm:
         return None
     return WarmCache(
@@ -144,7 +144,7 @@ def _marker(model: str, revision: str) -> str:
 
 def _argv(service: Service) -> list[str]:
     """`docker run` of the same server, which nobody reaches and which keeps nothing but what it compiles."""
-    view, settings = service.view, service.said
+    view, settings = service.view, service.planned.settings
     image = vllm_container.image_name(settings.vllm_image)
     environment = {**vllm_container.environment(settings, {}), "VLLM_HOST_IP": "127.0.0.1"}
     serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, 1, 0, "")]

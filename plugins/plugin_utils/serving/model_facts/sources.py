@@ -124,7 +124,7 @@ class Hub:
         try:
             from huggingface_hub import HfFileSystem
         except ImportError:
-            raise _Unreachable("huggingface_hub is not installed (pip install 'gb10-fleet[hub]')") from None
+            raise _Unreachable("huggingface_hub is not installed (pip install huggingface_hub)") from None
         endpoint = environment.get("HF_ENDPOINT") or None
         self.files: Any = HfFileSystem(endpoint=endpoint, token=environment.get("HF_TOKEN") or None)
         self.sizes = self._asked(self._list)
