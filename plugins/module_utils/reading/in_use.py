@@ -1,0 +1,45 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What somebody serves on a host by hand: containers that are not ours, and who listens at a port that we would take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import LISTEN, PROC, end, owners, sockets
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+
+DOCKER_DEADLINE_S = 10.0
+OURS = "gb10-"  # how the names of our containers begin
+MOST = 50  # containers that are named
+_ANY = ("0.0.0.0", "127.0.0.1", "::", "::1")  # noqa: S104 - what is looked for
+
+
+def read(system: System, ports: Iterable[int], proc: Path = PROC) -> dict[str, Any]:
+    """`{containers: [{name, image}], listeners: [{port, who}]}`; without Docker there are no containers."""
+    done = system.run(["docker", "ps", "--no-trunc", "--format", "{{json .}}"], timeout=DOCKER_DEADLINE_S)
+    return {"containers": containers(done), "listeners": [row for port in ports for row in _listeners(port, proc)]}
+
+
+def containers(done: Completed) -> list[dict[str, str]]:
+    """Return those that run and are not ours."""
+    found = []
+    for line in done.stdout.splitlines() if done.rc == 0 else ():
+        try:
+            said = json.loads(line)
+            name, image = str(said["Names"]), str(said["Image"])
+        except (ValueError, KeyError, TypeError):
+            continue
+        if not name.startswith(OURS):
+            found.append({"name": name, "image": image})
+    return found[:MOST]
+
+
+def _listeners(port: int, proc: Path) -> list[dict[str, Any]]:
+    """Who listens there, in words; of a container Docker's own proxy does."""
+    inodes = {each.inode for each in sockets([end(one, port) for one in _ANY], state=LISTEN, proc=proc)}
+    return [{"port": port, "who": ", ".join(owners(inodes, proc)) or "a process that cannot be read"}] if inodes else []
