@@ -35,6 +35,18 @@ app = typer.Typer()
 
 _LOOK = {"gb10.fleet.spark_facts": "ansible_facts", "gb10.fleet.in_use": "containers", "gb10.fleet.rail_neighbours": "heard"}
 _ROUNDS = 4  # of the doctor, each with the consents that the one before has named
+# How tasks of the playbooks begin, and what they are to the person who waits.
+STEPS = {
+    "Look at all hosts": "looking at each Spark",
+    "Apply the state of host": "packages, files and services of the system",
+    "Give the rails": "addresses of the QSFP ports",
+    "Fetch | Pull the image": "downloading the image of vLLM (20 GB can take half an hour)",
+    "Fetch | Name the image": "downloading the model",
+    "Fetch | Take it over the fabric": "copying it over the cable to the other Sparks",
+    "Close the cluster's ports": "starting the model",
+    "Prove | Read the GID tables": "proof: every cable",
+    "Prove | Wait until the model": "proof: waiting for the model to load, then asking it",
+}
 _HUB = "group_vars/sparks/hub.yml"
 
 
@@ -329,14 +341,16 @@ class _Up:
 
         for attempt in range(search.TRIES + 1):
             outcome, report = run(order, quiet=True, watch=watch)
-            if not _wants_password(report):
+            wanted = _wanted_passwords(report)
+            if not wanted:
                 return outcome, report
             if attempt == search.TRIES:
                 break
-            wrong = "Not the right password. " if passwords.BECOME in passwords.typed else ""
-            secret = self.person.secret(f"{wrong}Password for sudo:", "say -K, or -- --become-password-file FILE")
-            passwords.typed[passwords.BECOME] = secret
-        raise Stop("sudo does not take that password. Nothing was changed", Outcome.refused)
+            wrong = "Not the right password. " if set(wanted) & set(passwords.typed) else ""
+            what = "SSH and sudo" if passwords.CONNECTION in wanted else "sudo"
+            secret = self.person.secret(f"{wrong}Password for {what}:", "say -k and -K, or -- --become-password-file FILE")
+            passwords.typed |= dict.fromkeys(wanted, secret)
+        raise Stop("that password is not taken. Nothing was changed", Outcome.refused)
 
     def _tell(self, report: Report, folder: Path) -> None:
         order = Order("", [str(folder)])
@@ -353,25 +367,30 @@ class _Up:
 
 
 class _Progress:
-    """Says each step once, with the time."""
+    """Says each part of the work when it begins, with the time."""
 
     def __init__(self, person: Person) -> None:
-        self._person, self._last = person, ""
+        self._person, self._said = person, set[str]()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         task = str(event.get("event_data", {}).get("task", ""))
-        if event.get("event") == "playbook_on_task_start" and task and task != self._last:
-            self._last = task
-            self._person.say(f"  {time.strftime('%H:%M:%S')}  {task}")
+        words = next((words for name, words in STEPS.items() if task.startswith(name)), "")
+        if event.get("event") == "playbook_on_task_start" and words and words not in self._said:
+            self._said.add(words)
+            self._person.say(f"  {time.strftime('%H:%M')}  {words}")
 
 
-def _wants_password(report: Report) -> bool:
+def _wanted_passwords(report: Report) -> Sequence[str]:
+    """Return what ansible-playbook was not let in for: SSH and then sudo too, or sudo alone."""
     from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 
-    texts = [text for texts in report.messages.values() for text in texts]
-    if any(finding["id"] == "no_sudo" for finding in report.findings):
-        return True
-    return any((found := from_failure("", text)) is not None and found.id == "no_sudo" for text in texts)
+    found = [(one["id"], one["fact"]) for one in report.findings]
+    for text in (text for texts in report.messages.values() for text in texts):
+        one = from_failure("", text)
+        found.append((one.id, f"{one.fact} {text}"))
+    if any(kind == "unreachable" and "Permission denied (" in fact for kind, fact in found):
+        return passwords.CONNECTION, passwords.BECOME
+    return (passwords.BECOME,) if any(kind == "no_sudo" for kind, _ in found) else ()
 
 
 def _wants_token(report: Report) -> bool:
