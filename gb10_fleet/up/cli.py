@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from gb10_fleet import home, passwords
 from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Json, NoLists
-from gb10_fleet.playbook import Order, Outcome, Report, Watch, run
+from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.up.people import Person, Stop
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _LOOK = {"gb10.fleet.spark_facts": "ansible_facts", "gb10.fleet.in_use": "containers", "gb10.fleet.rail_neighbours": "heard"}
-_ROUNDS = 4  # of the doctor, each with the consents that the one before has named
+_ROUNDS = 4  # of the check, each with the consents that the one before has named
 # How tasks of the playbooks begin, and what they are to the person who waits.
 STEPS = {
     "Look at all hosts": "looking at each Spark",
@@ -235,44 +235,25 @@ class _Up:
         return replace(fleet, serving=[plan.variables for plan in offer.plans])
 
     def _preview(self, fleet: Fleet, found: Found, draft: Path) -> Preview:
-        """Ask the doctor, and again with each consent that it names: what a run would do once they are given."""
+        """Check what a run would do, and again with each consent that it lacks: what it would do once they are given."""
         from gb10_fleet.up import screen, written
 
         needed: dict[str, list[str]] = {}
-        for count in range(_ROUNDS):
+        for _ in range(_ROUNDS):
             variables = {**fleet.variables, **dict.fromkeys(needed, True)}
             written.write(replace(fleet, variables=variables), draft, found.keys)
-            outcome, report, changes = self._doctor(draft)
-            new: dict[str, list[str]] = {}
-            for host, rows in report.pending.items():
-                for row in rows:
-                    new.setdefault(row["consent"], []).append(host)
-            errors = [one for one in report.findings if one["severity"] == "error" and not one["accepted"]]
-            for one in errors:
-                for name in screen.consents_in(f"{one['fact']} {one['way_out']}"):
-                    new.setdefault(name, []).append(one["host"])
-            new = {name: [*dict.fromkeys(hosts)] for name, hosts in new.items() if name not in needed}
-            # A host that was never asked has only told its facts the first time: what to do there follows from them.
-            if not new and count:
+            outcome, report = self._checked(draft)
+            new = {name: hosts for name, hosts in screen.lacking(report).items() if name not in needed}
+            if not new:
                 break
             needed |= new
         if outcome is not Outcome.done:
             self._refuse(outcome, report, draft)
         warnings = [one for one in report.findings if one["severity"] == "warn" and not one["accepted"]]
-        return screen.Preview(changes, needed, warnings)
+        return screen.Preview(report.changes, needed, warnings)
 
-    def _doctor(self, folder: Path) -> tuple[Outcome, Report, dict[str, list[dict[str, Any]]]]:
-        """Return its judgement, and what a run would do on each host."""
-        changes: dict[str, list[dict[str, Any]]] = {}
-
-        def watch(event: Mapping[str, Any]) -> None:
-            data = event.get("event_data", {})
-            if data.get("resolved_action") == "gb10.fleet.doctor":
-                probe = data.get("res", {}).get("ansible_facts", {}).get("gb10_probe", {})
-                changes.setdefault(data["host"], probe.get("changes", []))
-
-        outcome, report = self._as_root(Order("gb10.fleet.doctor", [str(folder)], words=self.words), watch)
-        return outcome, report, changes
+    def _checked(self, folder: Path) -> tuple[Outcome, Report]:
+        return self._as_root(Order("gb10.fleet.site", [str(folder)], check=True, words=self.words))
 
     def _answer(self, offers: Sequence[Offer], consents: Sequence[str]) -> Offer:
         from gb10_fleet.up import screen
@@ -294,12 +275,10 @@ class _Up:
     def _go_on(self, fleet: Fleet) -> Outcome:
         """What a killed run, a closed lid or a reboot has left; nothing, where all is there and proven."""
         self.said |= {"hosts": [host.name for host in fleet.hosts], "inventory": str(home.inventory())}
-        outcome, report, changes = self._doctor(home.inventory())
-        if outcome is Outcome.done and not any(changes.values()):
-            outcome, report, changes = self._doctor(home.inventory())  # now with what the facts lead to
+        outcome, report = self._checked(home.inventory())
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory())
-        left = {name: rows for name, rows in changes.items() if rows}
+        left = {name: rows for name, rows in report.changes.items() if rows}
         self.said["changes"] = left
         if not left and _is_proven(fleet):
             self.person.say("Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet))
@@ -335,12 +314,12 @@ class _Up:
 
     # -- Ansible
 
-    def _as_root(self, order: Order, watch: Watch | None = None) -> tuple[Outcome, Report]:
+    def _as_root(self, order: Order) -> tuple[Outcome, Report]:
         """Run what only reads, and ask for the password of sudo where it wants one."""
         from gb10_fleet.up import search
 
         for attempt in range(search.TRIES + 1):
-            outcome, report = run(order, quiet=True, watch=watch)
+            outcome, report = run(order, quiet=True)
             wanted = _wanted_passwords(report)
             if not wanted:
                 return outcome, report

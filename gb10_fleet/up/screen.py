@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
 from gb10_fleet.discover.machines import Machine
+from gb10_fleet.playbook import Report
 from gb10_fleet.up.cables import Cluster
 from gb10_fleet.up.offers import Offer
 
@@ -30,10 +31,24 @@ class Preview:
     warnings: Sequence[Mapping[str, Any]] = ()
 
 
-def consents_in(text: str) -> list[str]:
-    """The consents that a refusal names. `fabric_replace_foreign` is one, too."""
-    names = host.declared_consents() | {"fabric_replace_foreign"}
-    return [name for name in sorted(names) if re.search(rf"\b{name}\b", text)]
+def lacking(report: Report) -> dict[str, list[str]]:
+    """Return the hosts by the consent that a change waits for, or that a refusal names."""
+    names = sorted(host.declared_consents() | {"fabric_replace_foreign"})
+    found: dict[str, list[str]] = {}
+    for name, rows in report.pending.items():
+        for row in rows:
+            found.setdefault(row["consent"], []).append(name)
+    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.findings if _blocks(one)]
+    said += [(name, text) for name, texts in report.messages.items() for text in texts]
+    for name, text in said:
+        for consent in names:
+            if re.search(rf"\b{consent}\b", text):
+                found.setdefault(consent, []).append(name)
+    return {consent: [*dict.fromkeys(hosts)] for consent, hosts in found.items()}
+
+
+def _blocks(finding: Mapping[str, Any]) -> bool:
+    return bool(finding["severity"] == "error" and not finding["accepted"])
 
 
 def meaning(consent: str) -> str:
