@@ -23,6 +23,7 @@ from gb10_fleet.up.people import Person, Stop
 
 HERE = Place("localhost", named=False)
 TRIES = 3  # of a password, as sudo
+_RELEASE = Path("/etc/dgx-release")
 _OWN_KEYS = Path("/etc/ssh")
 _USER_KNOWN_HOSTS = Path("~/.ssh/known_hosts").expanduser()
 _CONSOLE = "on its own screen, `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints it"
@@ -79,6 +80,8 @@ def _own() -> Answer | None:
         kind, text, *_ = [*file.read_text(encoding="ascii", errors="replace").split(), "", ""]
         keys[kind] = text
     answer = asking.here(HERE, keys)
+    if answer.facts is None and _RELEASE.exists():
+        raise Stop(f"this Spark: {answer.silence}. Nothing was changed", Outcome.failed)
     return answer if answer.spark else None
 
 
