@@ -38,9 +38,11 @@ OF_LAB = (
 )  # fmt: skip
 # As much memory as a Spark has, for the models that it is offered.
 MEMORY = """
-sed 's/^MemTotal:.*/MemTotal:       127535808 kB/; s/^MemAvailable:.*/MemAvailable:   120000000 kB/' /proc/meminfo >/run/meminfo
-chmod 644 /run/meminfo
-mountpoint -q /proc/meminfo || mount --bind /run/meminfo /proc/meminfo
+if ! mountpoint -q /proc/meminfo; then
+	sed 's/^MemTotal:.*/MemTotal:       127535808 kB/; s/^MemAvailable:.*/MemAvailable:   120000000 kB/' /proc/meminfo >/run/meminfo
+	chmod 644 /run/meminfo
+	mount --bind /run/meminfo /proc/meminfo
+fi
 """
 NO_MEMORY = "! mountpoint -q /proc/meminfo || umount /proc/meminfo; rm -f /usr/local/bin/ib_write_bw"
 PYTHON_TESTS = f"python{sysconfig.get_python_version()}/test"  # 30 MB of its own
