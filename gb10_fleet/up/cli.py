@@ -25,7 +25,6 @@ from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.up.people import Person, Stop
 
 if TYPE_CHECKING:
-    from gb10_fleet.discover.places import Place
     from gb10_fleet.up.offers import Offer, Room
     from gb10_fleet.up.screen import Preview
     from gb10_fleet.up.search import Found
@@ -33,7 +32,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_LOOK = {"gb10.fleet.spark_facts": "ansible_facts", "gb10.fleet.in_use": "containers", "gb10.fleet.rail_neighbours": "heard"}
+_LOOK = {
+    "gb10.fleet.spark_facts": "ansible_facts",
+    "gb10.fleet.in_use": "containers",
+    "gb10.fleet.rail_neighbours": "heard",
+}
 _ROUNDS = 4  # of the check, each with the consents that the one before has named
 # How tasks of the playbooks begin, and what they are to the person who waits.
 STEPS = {
@@ -55,7 +58,11 @@ def up(
     ctx: typer.Context,
     where: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ADDRESS...", help="Names or addresses of the Sparks. None: this one, or look for them.", show_default=False),
+        typer.Argument(
+            metavar="ADDRESS...",
+            help="Names or addresses of the Sparks. None: this one, or look for them.",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[str, typer.Option("--model", "-m", help="What to serve; else three models are proposed.")] = "",
     user: Annotated[str | None, typer.Option("--user", "-u", help="Who logs in; else as your ssh would.")] = None,
@@ -109,7 +116,7 @@ class _Up:
             known = written.read(home.inventory())
             mine = [host.place for host in known.hosts if host.place] if known else []
             new = [place for place in named if place not in mine]
-            if known and not new and self.model in ("", known.model):
+            if known and not new and (not self.model or _same_model(self.model, known.model)):
                 return self._go_on(known)
             if known:
                 written.refuse_edited(home.inventory())
@@ -125,7 +132,9 @@ class _Up:
         except written.Edited as error:
             raise Stop(str(error), Outcome.refused) from None
         except FileNotFoundError as error:
-            raise Stop(f"{error.filename} is not on this machine: install the client of OpenSSH", Outcome.failed) from None
+            raise Stop(
+                f"{error.filename} is not on this machine: install the client of OpenSSH", Outcome.failed
+            ) from None
         return self._begin(found, known)
 
     # -- a fleet that is not set up yet, or gets another host or model
@@ -165,7 +174,9 @@ class _Up:
         fleet = written.Fleet(hosts, alone, self.user, evidence)
         written.write(fleet, draft, found.keys)
         _, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
-        facts = {name: one["ansible_facts"]["gb10_spark"] for name, one in report.answers["gb10.fleet.spark_facts"].items()}
+        facts = {
+            name: one["ansible_facts"]["gb10_spark"] for name, one in report.answers["gb10.fleet.spark_facts"].items()
+        }
         if missing := [name for name in names if name not in facts]:
             self._tell(report, draft)
             raise Stop(f"{', '.join(missing)}: no answer. Nothing was changed", Outcome.unreachable)
@@ -175,8 +186,12 @@ class _Up:
         except cables.WrongCables as error:
             raise Stop(f"{error}. Nothing was changed", Outcome.refused) from None
         self._see_in_use(report.answers["gb10.fleet.in_use"], facts)
-        if len(names) == 1 and (ports := sorted({rail["port"] for rail in facts[names[0]]["rails"] if rail["carrier"] and rail["port"]})):
-            self.person.say(f"{names[0]}: a cable is in {', '.join(ports)}. For the Spark at its other end, too: gb10 up ADDRESS...")
+        if len(names) == 1 and (
+            ports := sorted({rail["port"] for rail in facts[names[0]]["rails"] if rail["carrier"] and rail["port"]})
+        ):
+            self.person.say(
+                f"{names[0]}: a cable is in {', '.join(ports)}. For the Spark at its other end, too: gb10 up ADDRESS..."
+            )
         self.rooms: list[Room] = [offers.room([facts[name] for name in cluster.hosts]) for cluster in fleet.clusters]
         self.said["hosts"] = names
         self.said["clusters"] = [
@@ -297,7 +312,12 @@ class _Up:
         outcome, report = run(order, quiet=True, watch=_Progress(self.person))
         if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():
             self._tell(report, home.inventory())
-            _keep_token(self.person.secret("Token of the Hugging Face hub (hf_...):", f"put vllm_huggingface_token into {_HUB} of the inventory"))
+            _keep_token(
+                self.person.secret(
+                    "Token of the Hugging Face hub (hf_...):",
+                    f"put vllm_huggingface_token into {_HUB} of the inventory",
+                )
+            )
             outcome, report = run(order, quiet=True, watch=_Progress(self.person))
         self.said["evidence"] = report.evidence
         self.said["inventory"] = str(home.inventory())
@@ -327,7 +347,9 @@ class _Up:
                 break
             wrong = "Not the right password. " if set(wanted) & set(passwords.typed) else ""
             what = "SSH and sudo" if passwords.CONNECTION in wanted else "sudo"
-            secret = self.person.secret(f"{wrong}Password for {what}:", "say -k and -K, or -- --become-password-file FILE")
+            secret = self.person.secret(
+                f"{wrong}Password for {what}:", "say -k and -K, or -- --become-password-file FILE"
+            )
             passwords.typed |= dict.fromkeys(wanted, secret)
         raise Stop("that password is not taken. Nothing was changed", Outcome.refused)
 
@@ -336,7 +358,9 @@ class _Up:
         judged = {one["host"] for one in report.findings if one["severity"] == "error" and not one["accepted"]}
         for one in report.findings:
             if one["severity"] == "error" and not one["accepted"]:
-                self.person.say(f"{one['host']}: {one['id']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
+                self.person.say(
+                    f"{one['host']}: {one['id']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}"
+                )
         self.person.say(*(by_name(order, line) for line in told(report, judged)), *report.errors)
 
     def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> None:
@@ -383,6 +407,14 @@ def _keep_token(token: str) -> None:
     file.touch(mode=0o600)
     file.chmod(0o600)
     file.write_text(f"---\nvllm_huggingface_token: {json.dumps(token)}\n", encoding="utf-8")
+
+
+def _same_model(asked: str, known: str) -> bool:
+    """Tell whether a checkpoint is one of the model that was asked for; a checkpoint by its name is that one alone."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
+
+    found = models.find(known)
+    return asked == known or (found is not None and asked.lower() == found.id.lower())
 
 
 def _is_proven(fleet: Fleet) -> bool:

@@ -66,7 +66,10 @@ class Offer:
     def line(self) -> str:
         """One line for a person."""
         said = [self.plan.expectation]
-        said += [f"tools: {plan_text.tools(self.plan.arguments)}", f"context {self.plan.max_model_len:,}".replace(",", " ")]
+        said += [
+            f"tools: {plan_text.tools(self.plan.arguments)}",
+            f"context {self.plan.max_model_len:,}".replace(",", " "),
+        ]
         said += [f"{self.weights:.0f} GiB to download"]
         said += [] if self.disk_left is None else [f"{self.disk_left:.0f} GiB of disk left"]
         return f"{self.model}: {', '.join(said)}, about {_time(self.minutes)} at {_fit('download_rate'):.0f} Mbit/s"

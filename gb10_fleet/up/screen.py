@@ -18,7 +18,7 @@ from gb10_fleet.up.cables import Cluster
 from gb10_fleet.up.offers import Offer
 
 PORT = 8000  # of the model, where nobody chose another
-_KINDS = {"package": "package", "file": "file", "unit": "unit of systemd", "sysctl": "kernel setting"}
+_KINDS = {"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"}
 _MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
 
 
@@ -70,7 +70,8 @@ def lines(
     yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
     yield from _changes(preview.changes)
     yield from (
-        f"Warning     {some([each['host'] for each in rows])}: {fact}" for fact, rows in _by_fact(preview.warnings).items()
+        f"Warning     {some([each['host'] for each in rows])}: {fact}"
+        for fact, rows in _by_fact(preview.warnings).items()
     )
     for consent, names in preview.consents.items():
         yield f"May restart {some(names)}: {meaning(consent)} ({consent})"

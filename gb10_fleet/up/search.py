@@ -163,12 +163,17 @@ def _with_password(
 def _refuse_silent(silent: Sequence[Place]) -> None:
     if silent:
         names = ", ".join(map(str, silent))
-        raise Stop(f"{names}: no answer over SSH; check power, network and the address. Nothing was changed", Outcome.unreachable)
+        raise Stop(
+            f"{names}: no answer over SSH; check power, network and the address. Nothing was changed",
+            Outcome.unreachable,
+        )
 
 
 def _refuse_others(others: Sequence[Place]) -> None:
     if others:
-        raise Stop(f"{', '.join(map(str, others))}: is no DGX Spark; leave it out. Nothing was changed", Outcome.refused)
+        raise Stop(
+            f"{', '.join(map(str, others))}: is no DGX Spark; leave it out. Nothing was changed", Outcome.refused
+        )
 
 
 def _refuse_shared(found: machines.Discovery) -> None:

@@ -136,7 +136,9 @@ def read(folder: Path) -> Fleet | None:
     groups = (sparks.get("children") or {}).values()
     hosts = {**(sparks.get("hosts") or {}), **{name: own for group in groups for name, own in group["hosts"].items()}}
     shared = sparks.get("vars") or {}
-    serving = [group.get("vars") or {} for group in groups] + [own or {} for own in (sparks.get("hosts") or {}).values()]
+    serving = [group.get("vars") or {} for group in groups] + [
+        own or {} for own in (sparks.get("hosts") or {}).values()
+    ]
     return Fleet(
         [Host(name, _place(name, own or {})) for name, own in hosts.items()], (), shared.get("ansible_user"), shared,
         [{**shared, **one} for one in serving],

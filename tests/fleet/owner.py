@@ -106,9 +106,16 @@ class Owner:
         folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "SSH_"))}
         # A kept connection needs no password, and the questions are what is counted here.
-        return {**kept, **folders, "HOME": str(self.home), "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none"}
+        return {
+            **kept,
+            **folders,
+            "HOME": str(self.home),
+            "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none",
+        }
 
-    def _run(self, argv: Sequence[str], environment: dict[str, str], until: str, answers: Mapping[str, str]) -> tuple[int, str]:
+    def _run(
+        self, argv: Sequence[str], environment: dict[str, str], until: str, answers: Mapping[str, str]
+    ) -> tuple[int, str]:
         screen = io.StringIO()
         child = pexpect.spawn(
             argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=300, dimensions=(50, 500)
@@ -136,7 +143,11 @@ class Owner:
     def tool_call(self, host: str) -> Any:
         """Ask the model on this host a question for which it needs a tool; the call."""
         models = json.loads(self.fleet.shell(host, "curl -sf http://127.0.0.1:8000/v1/models"))
-        question = {"model": models["data"][0]["id"], "messages": [{"role": "user", "content": "Is it warm in Paris?"}], "tools": [TOOL]}
+        question = {
+            "model": models["data"][0]["id"],
+            "messages": [{"role": "user", "content": "Is it warm in Paris?"}],
+            "tools": [TOOL],
+        }
         ask = f"curl -sf http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(question))}"
         return json.loads(self.fleet.shell(host, ask))["choices"][0]["message"]["tool_calls"][0]["function"]
 
@@ -156,7 +167,9 @@ class OwnerOnSpark(Owner):
         self.fleet.root(self.host, "tee", f"{self.folder}/lab.json", program=json.dumps(self.lab).encode())
 
     def up(self, *words: str, until: str = "", answers: Mapping[str, str] = ANSWERS) -> tuple[int, str]:
-        command = f"TERM=dumb {self.folder}/bin/gb10 {shlex.join(['up', *words, '--', '-e', f'@{self.folder}/lab.json'])}"
+        command = (
+            f"TERM=dumb {self.folder}/bin/gb10 {shlex.join(['up', *words, '--', '-e', f'@{self.folder}/lab.json'])}"
+        )
         argv = [*self.fleet._ssh(self.host), f"sudo -n -u typist -i sh -c {shlex.quote(command)}"]
         return self._run([argv[0], "-tt", *argv[1:]], dict(os.environ), until, answers)
 
@@ -165,7 +178,9 @@ def _carried(folder: str) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         standard = Path(sysconfig.get_paths()["stdlib"])
-        library = f"{folder}/python/lib/{standard.name}"  # the one folder that it looks into with no word in its environment
+        library = (
+            f"{folder}/python/lib/{standard.name}"  # the one folder that it looks into with no word in its environment
+        )
         tar.add(standard, library, filter=_no_cache)
         for distribution in _needed("gb10-fleet", {}).values():
             for file in distribution.files or ():

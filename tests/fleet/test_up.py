@@ -68,7 +68,11 @@ def test_a_pair_from_a_laptop(laptop: Owner) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({KEYS: "n"}, "no host key was accepted"), ({SET_UP: "n"}, "nothing was changed"), ({PASSWORD: "wrong"}, "not let in")],
+    [
+        ({KEYS: "n"}, "no host key was accepted"),
+        ({SET_UP: "n"}, "nothing was changed"),
+        ({PASSWORD: "wrong"}, "not let in"),
+    ],
 )
 def test_a_no_changes_nothing(laptop: Owner, wrong: dict[str, str], said: str) -> None:
     host = laptop.fleet.hosts[0]
