@@ -82,8 +82,8 @@ def _pair(hosts: Sequence[str], cables: Sequence[tuple[End, ...]]) -> Cluster:
     for one, other in cables:
         if one[1] != other[1]:
             raise WrongCables(
-                f"the cable of {_end(one)} leads to {_end(other)}: in a pair it joins the same port of both. At {other[0]}, "
-                f"move it from {other[1]} to {one[1]}, then run `gb10 up` again"
+                f"the cable of {_end(one)} leads to {_end(other)}: in a pair it joins the same port of both. "
+                f"At {other[0]}, move it from {other[1]} to {one[1]}, then run `gb10 up` again"
             )
     return Cluster(tuple(hosts), "pair", tuple(sorted({one[1] for one, _ in cables})), _words(cables))
 
@@ -99,8 +99,9 @@ def _ring(hosts: Sequence[str], mine: Mapping[End, set[End]], cables: Sequence[t
     closed = any(there == (order[0], PORTS[0]) for there in mine.get((order[-1], PORTS[1]), set()))
     if len(order) != len(hosts) or not closed:
         raise WrongCables(
-            f"{', '.join(hosts)} have {counted(len(cables), 'cable')} ({'; '.join(_words(cables))}), and that is no ring: join p1 of "
-            "each to p0 of the next, and p1 of the last to p0 of the first; or put all of them on a switch; or name fewer hosts"
+            f"{', '.join(hosts)} have {counted(len(cables), 'cable')} ({'; '.join(_words(cables))}), and that is no "
+            "ring: join p1 of each to p0 of the next, and p1 of the last to p0 of the first; or put all of them on a "
+            "switch; or name fewer hosts"
         )
     return Cluster(tuple(order), "ring", PORTS, _words(cables))
 

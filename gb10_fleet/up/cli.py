@@ -77,7 +77,7 @@ def up(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; what may restart needs --allow.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find Sparks, choose a model, set everything up, prove it, and say how to use it. Asks before it changes anything."""
+    """Find Sparks, choose a model, set all up, prove it, and say how to use it. Asks before it changes anything."""
     person = Person(yes, as_json)
     task = _Up(person, tuple(ctx.obj), model, user, frozenset(fingerprint or ()), frozenset(allow or ()), check)
     try:
@@ -144,8 +144,8 @@ class _Up:
 
         with tempfile.TemporaryDirectory(prefix="gb10-up-") as folder:
             draft = Path(folder)
-            fleet = self._joined(found, draft)
-            if known:
+            fleet = self._joined(found, draft, known)
+            if known and len(known.hosts) != len(fleet.hosts):
                 self._refuse_new_topology(fleet)
             offers = self._offers(known)
             fleet = self._serving(fleet, offers[0])
@@ -163,11 +163,12 @@ class _Up:
         self.person.say("", f"Inventory: {file}")
         return self._site(fleet)
 
-    def _joined(self, found: Found, draft: Path) -> Fleet:
-        """Look as root, and find the clusters out from the cables."""
+    def _joined(self, found: Found, draft: Path, known: Fleet | None) -> Fleet:
+        """Look as root, and find the clusters out from the cables. Who serves already stays the first host."""
         from gb10_fleet.up import cables, offers, search, written
 
         hosts = [written.Host(one.name, None if one.place == search.HERE else one.place) for one in found.sparks]
+        hosts.sort(key=lambda host: host.place not in [one.place for one in known.hosts] if known else False)  # stable
         names = [host.name for host in hosts]
         alone = [cables.Cluster((name,)) for name in names]
         evidence = {"gb10_evidence_directory": str(home.evidence())}
@@ -210,8 +211,8 @@ class _Up:
             for each in said["listeners"] if facts[name].get("model_phase") is None else ():
                 beside = f" Containers there: {', '.join(self.foreign[name])}." if self.foreign[name] else ""
                 raise Stop(
-                    f"{name}: port {each['port']} is taken by {each['who']}.{beside} gb10 up stops nothing of yours: stop it "
-                    f"(docker stop NAME), then run `gb10 up` again. Nothing was changed",
+                    f"{name}: port {each['port']} is taken by {each['who']}.{beside} gb10 up stops nothing of yours: "
+                    "stop it (docker stop NAME), then run `gb10 up` again. Nothing was changed",
                     Outcome.refused,
                 )
 
@@ -219,8 +220,8 @@ class _Up:
         """From one Spark to a pair a run does all; every other way has steps of its own."""
         if any(cluster.topology in ("ring", "switch") for cluster in fleet.clusters):
             raise Stop(
-                "the Sparks that serve already and the new one make another kind of cluster, which takes steps at the cables: "
-                "docs/inventory.md, `From a pair to a ring`. Nothing was changed",
+                "the Sparks that serve already and the new one make another kind of cluster, which takes steps at the "
+                "cables: docs/inventory.md, `From a pair to a ring`. Nothing was changed",
                 Outcome.refused,
             )
 
@@ -250,7 +251,7 @@ class _Up:
         return replace(fleet, serving=[plan.variables for plan in offer.plans])
 
     def _preview(self, fleet: Fleet, found: Found, draft: Path) -> Preview:
-        """Check what a run would do, and again with each consent that it lacks: what it would do once they are given."""
+        """Check what a run would do, and again with each consent that it lacks."""
         from gb10_fleet.up import screen, written
 
         needed: dict[str, list[str]] = {}

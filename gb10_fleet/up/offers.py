@@ -51,8 +51,8 @@ class Offer:
                 return plan_text.verdict(plan)
         if self.disk_left is not None and self.disk_left < 0:
             return (
-                f"{self.model}: needs {-self.disk_left:.0f} GiB more of disk than the fullest host has free: free some, or take a "
-                "smaller model"
+                f"{self.model}: needs {-self.disk_left:.0f} GiB more of disk than the fullest host has free: "
+                "free some, or take a smaller model"
             )
         return ""
 

@@ -91,12 +91,13 @@ def _vouched(
 ) -> set[Place]:  # fmt: skip
     """Return the places whose host keys are known, or that a person has just said yes to."""
     names = {place: spark for spark in sparks for place in (spark.place, *spark.also)}
-    vouched, new = set[Place](), []
-    for one in wanted:
-        shown = {host_keys.fingerprint(key) for key in keys[one.place].values()}
-        (vouched.add if shown & set(fingerprints) or _is_known(one.place, keys[one.place], known) else new.append)(
-            one.place  # type: ignore[arg-type]
-        )
+    vouched = {
+        one.place
+        for one in wanted
+        if {host_keys.fingerprint(key) for key in keys[one.place].values()} & set(fingerprints)
+        or _is_known(one.place, keys[one.place], known)
+    }
+    new = [one.place for one in wanted if one.place not in vouched]
     if not new:
         return vouched
     person.say("", f"Host keys that are new to this machine. Compare each with the Spark's own ({_CONSOLE}):")
@@ -129,8 +130,9 @@ def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
         known = {row[1]: row[2] for row in rows if len(row) == 3 and row[1] in keys}
         if any(keys[kind] != key for kind, key in known.items()):
             raise Stop(
-                f"{place}: its host key is not the one in {file}: the Spark was set up anew, or another machine answers. Compare it "
-                f"({_CONSOLE}); if it is the Spark, `ssh-keygen -R '{place.known_as}' -f {file}`, then run again",
+                f"{place}: its host key is not the one in {file}: the Spark was set up anew, or another machine "
+                f"answers. Compare it ({_CONSOLE}). If it is the Spark, "
+                f"`ssh-keygen -R '{place.known_as}' -f {file}`, then run again",
                 Outcome.refused,
             )
         if known:

@@ -118,8 +118,8 @@ def refuse_edited(folder: Path) -> None:
     known = _DIGEST.search(head)
     if known is None or known[1] != _digest(body):
         raise Edited(
-            f"{file} was edited, so gb10 up does not write over it. Change it there (docs/inventory.md) and run `gb10 up` without "
-            "arguments; or move it away, and gb10 up begins anew"
+            f"{file} was edited, so gb10 up does not write over it. Change it there (docs/inventory.md) and run "
+            "`gb10 up` without arguments; or move it away, and gb10 up begins anew"
         )
 
 

@@ -1,7 +1,7 @@
 """A person who has Sparks and a terminal, and knows no Ansible: `gb10 up` by pexpect, from a laptop or on a Spark.
 
-The laptop is this machine with a home of its own: no key of SSH, no known host, no inventory. On a Spark runs what a wheel
-would have brought there, with the Python of this machine.
+The laptop is this machine with a home of its own: no key of SSH, no known host, no inventory. On a Spark runs what a
+wheel would have brought there, with the Python of this machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ OF_LAB = (
 # As much memory as a Spark has, for the models that it is offered.
 MEMORY = """
 if ! mountpoint -q /proc/meminfo; then
-	sed 's/^MemTotal:.*/MemTotal:       127535808 kB/; s/^MemAvailable:.*/MemAvailable:   120000000 kB/' /proc/meminfo >/run/meminfo
+	sed 's/^MemTotal:.*/MemTotal: 127535808 kB/; s/^MemAvailable:.*/MemAvailable: 120000000 kB/' \\
+		/proc/meminfo >/run/meminfo
 	chmod 644 /run/meminfo
 	mount --bind /run/meminfo /proc/meminfo
 fi
@@ -117,7 +118,8 @@ class Owner:
         self, argv: Sequence[str], environment: dict[str, str], until: str, answers: Mapping[str, str]
     ) -> tuple[int, str]:
         screen = io.StringIO()
-        child = pexpect.spawn(
+        spawn: Any = pexpect.spawn
+        child = spawn(
             argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=300, dimensions=(50, 500)
         )  # fmt: skip
         child.logfile_read = screen
@@ -136,8 +138,8 @@ class Owner:
         """Any other command, where no inventory is named."""
         argv = [str(Path(sys.executable).with_name("gb10")), *words]
         return subprocess.run(
-            argv, env=self._environment, cwd=self.home, input=f"{SUDO}\n" * 2, capture_output=True, text=True, check=False,
-            start_new_session=True,
+            argv, env=self._environment, cwd=self.home, input=f"{SUDO}\n" * 2, capture_output=True, text=True,
+            check=False, start_new_session=True,
         )  # fmt: skip
 
     def tool_call(self, host: str) -> Any:
@@ -148,7 +150,9 @@ class Owner:
             "messages": [{"role": "user", "content": "Is it warm in Paris?"}],
             "tools": [TOOL],
         }
-        ask = f"curl -sf http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(question))}"
+        body = shlex.quote(json.dumps(question))
+        where = "http://127.0.0.1:8000/v1/chat/completions"
+        ask = f"curl -sf {where} -H 'Content-Type: application/json' -d {body}"
         return json.loads(self.fleet.shell(host, ask))["choices"][0]["message"]["tool_calls"][0]["function"]
 
 

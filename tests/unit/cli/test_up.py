@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import home, options, passwords
 from gb10_fleet.cli import app
-from gb10_fleet.discover import asking, host_keys, machines
+from gb10_fleet.discover import asking, host_keys, machines, password, places
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.ending import by_name
@@ -241,6 +241,14 @@ def test_another_model_and_a_new_spark_are_asked_for_again(world: World) -> None
     assert list(pair["hosts"]) == [A, B] and "gpt-oss-120b" in pair["vars"]["vllm_model"]
 
 
+def test_who_serves_already_stays_the_first_host(world: World) -> None:
+    world.hosts, world.typed = (B,), ["1"]
+    assert up(ADDRESSES[B]).exit_code == 0
+    world.hosts, world.typed = (A, B), ["y"]
+    assert up(ADDRESSES[A]).exit_code == 0
+    assert list(inventory()["children"]["pair1"]["hosts"]) == [B, A]
+
+
 def test_an_edited_inventory_is_run_and_not_written_over(world: World) -> None:
     world.typed = ["1"]
     assert up(*ADDRESSES.values()).exit_code == 0
@@ -337,15 +345,16 @@ class Network:
 def find(
     network: Network, who: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *where: str, **more: Any
 ) -> search.Found:
-    monkeypatch.setattr(search.host_keys, "keys_of", network.keys_of)
-    monkeypatch.setattr(search.asking, "ask", network.ask)
-    monkeypatch.setattr(search.password, "ask", network.ask_with_password)
-    monkeypatch.setattr(search.places, "browse", lambda _: [Place(one, named=False) for one in network.hosts])
+    monkeypatch.setattr(host_keys, "keys_of", network.keys_of)
+    monkeypatch.setattr(asking, "ask", network.ask)
+    monkeypatch.setattr(password, "ask", network.ask_with_password)
+    monkeypatch.setattr(places, "browse", lambda _: [Place(one, named=False) for one in network.hosts])
     monkeypatch.setattr(search, "_USER_KNOWN_HOSTS", tmp_path / "known")
     monkeypatch.setattr(passwords, "typed", {})
     fingerprints = more.pop("fingerprints", frozenset())
-    places = [Place(one) for one in where]
-    return search.find(places, "nvidia", fingerprints, tmp_path / "earlier", 1, (), who, local=False)
+    return search.find(
+        [Place(one) for one in where], "nvidia", fingerprints, tmp_path / "earlier", 1, (), who, local=False
+    )
 
 
 def test_new_host_keys_and_one_password_are_two_questions(
@@ -399,7 +408,7 @@ def test_who_is_silent_or_has_the_key_of_another_is_named(
     person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = Network({"192.0.2.11": None})
-    with pytest.raises(Stop, match="192.0.2.99: no answer over SSH"):
+    with pytest.raises(Stop, match=r"192\.0\.2\.99: no answer over SSH"):
         find(network, person([]), tmp_path, monkeypatch, "192.0.2.11", "192.0.2.99")
     twin = Network({"192.0.2.11": None, "192.0.2.12": None})
     monkeypatch.setattr(

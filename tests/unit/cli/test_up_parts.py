@@ -1,4 +1,4 @@
-"""The parts of `gb10 up` that decide: clusters by their cables, proposals, the inventory, the screen; and whose port it is."""
+"""The parts of `gb10 up` that decide: clusters by cables, proposals, inventory, screen; and whose port it is."""
 
 from __future__ import annotations
 
@@ -113,9 +113,12 @@ def test_the_inventory_is_an_ordinary_one_and_is_read_back(tmp_path: Path) -> No
     sparks = yaml.safe_load(file.read_text())["all"]["children"]["sparks"]
     pair = sparks["children"]["pair1"]
     assert pair["hosts"] == {A: {"ansible_host": "192.0.2.11"}, B: {"ansible_host": "192.0.2.12", "ansible_port": 2222}}
-    assert pair[
-        "vars"
-    ] == {"gb10_cluster": "pair1", "fabric_topology": "pair", "fabric_ports": ["p1"], "vllm_model": "x/y"}
+    assert pair["vars"] == {
+        "gb10_cluster": "pair1",
+        "fabric_topology": "pair",
+        "fabric_ports": ["p1"],
+        "vllm_model": "x/y",
+    }
     assert sparks["hosts"][C]["ansible_connection"] == "local" and sparks["vars"]["fabric_allow_activation"] is True
     assert (tmp_path / "known_hosts.txt").read_text() == "192.0.2.11 ssh-ed25519 AAAA\n"
     known = written.read(tmp_path)
@@ -169,8 +172,11 @@ def test_what_waits_for_a_consent_is_asked_for_by_name() -> None:
     )
     found = screen.lacking(report)
     assert found == {
-        "docker_allow_restart": [A], "driver_allow_move": [B], "fabric_allow_activation": [A], "fabric_replace_foreign": [B],
-    }  # fmt: skip
+        "docker_allow_restart": [A],
+        "driver_allow_move": [B],
+        "fabric_allow_activation": [A],
+        "fabric_replace_foreign": [B],
+    }
     shown = "\n".join(screen.lines([], [], {A: ["container ollama (ollama)"]}, screen.Preview({}, found), []))
     assert f"May restart {A}: restart or upgrade a Docker that runs" in shown and "(docker_allow_restart)" in shown
     assert f"Left alone  {A}: container ollama" in shown
