@@ -26,7 +26,7 @@ import yaml
 from lab.inventory import OVERRIDES
 from tests.fleet.fleet import HERE, Fleet
 from tests.fleet.typist import CLEAR, MARK, PREPARE, SUDO
-from tests.support.rig import ROOT
+from tests.support.rig import ROOT, Rig
 
 KEYS, PASSWORD, SET_UP = r"Are these your Sparks[^\n]*: $", r"Password[^\n]*: $", r"Set up[^\n]*: $"
 ANSWERS = {KEYS: "y", PASSWORD: SUDO, SET_UP: "1"}
@@ -60,12 +60,21 @@ TOOL = {
 class Owner:
     """Of these Sparks. `home` is where the inventory and the evidence go."""
 
-    def __init__(self, fleet: Fleet, home: Path) -> None:
-        self.fleet, self.home = fleet, home
+    def __init__(self, fleet: Rig, home: Path) -> None:
+        self.rig, self.home = fleet, home
         self.asked: list[str] = []
         known = yaml.safe_load((fleet.inventory / "hosts.yml").read_text())["all"]["vars"]
         assert set(OF_LAB) <= known.keys(), OVERRIDES
         self.lab = {name: known[name] for name in OF_LAB}
+
+    @property
+    def fleet(self) -> Fleet:
+        assert isinstance(self.rig, Fleet), "begin and end are for containers"
+        return self.rig
+
+    def shell(self, host: str, script: str) -> str:
+        """A shell script, as root."""
+        return self.fleet.shell(host, script)
 
     def begin(self, hosts: Sequence[str], *, cable: bool) -> None:
         """Untouched machines: a user with a password, Docker's needs in a container, a cable where there is one."""
@@ -144,7 +153,7 @@ class Owner:
 
     def tool_call(self, host: str) -> Any:
         """Ask the model on this host a question for which it needs a tool; the call."""
-        models = json.loads(self.fleet.shell(host, "curl -sf http://127.0.0.1:8000/v1/models"))
+        models = json.loads(self.shell(host, "curl -sf http://127.0.0.1:8000/v1/models"))
         question = {
             "model": models["data"][0]["id"],
             "messages": [{"role": "user", "content": "Is it warm in Paris?"}],
@@ -153,7 +162,7 @@ class Owner:
         body = shlex.quote(json.dumps(question))
         where = "http://127.0.0.1:8000/v1/chat/completions"
         ask = f"curl -sf {where} -H 'Content-Type: application/json' -d {body}"
-        return json.loads(self.fleet.shell(host, ask))["choices"][0]["message"]["tool_calls"][0]["function"]
+        return json.loads(self.shell(host, ask))["choices"][0]["message"]["tool_calls"][0]["function"]
 
 
 class OwnerOnSpark(Owner):
