@@ -15,7 +15,6 @@ from tests.fleet.owner import ANSWERS, KEYS, PASSWORD, SET_UP, Owner, OwnerOnSpa
 
 pytestmark = pytest.mark.lab
 
-MODEL = "Qwen/Qwen3-30B-A3B-GPTQ-Int4"  # of the proposals the smallest, at 30 GiB of disk
 CALL = {"name": "weather", "arguments": '{"city": "Paris"}'}
 
 
@@ -66,16 +65,16 @@ def test_a_pair_from_a_laptop(laptop: Owner) -> None:
     assert status == 0 and "Nothing to do" in screen, screen
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
+def test_a_no_changes_nothing(cleared: Fleet, tmp_path: Path) -> None:
+    host = cleared.hosts[0]
+    owner = Owner(cleared, tmp_path)
+    owner.begin([host], cable=False)
+    for wrong, said in (
         ({KEYS: "n"}, "no host key was accepted"),
-        ({SET_UP: "n"}, "nothing was changed"),
         ({PASSWORD: "wrong"}, "not let in"),
-    ],
-)
-def test_a_no_changes_nothing(laptop: Owner, wrong: dict[str, str], said: str) -> None:
-    host = laptop.fleet.hosts[0]
-    status, screen = laptop.up(laptop.fleet.address(host), answers={**ANSWERS, **wrong})
-    assert status != 0 and said in screen, screen
-    assert laptop.fleet.manifest(host) is None and not (laptop.home / "config").exists()
+        ({SET_UP: "n"}, "nothing was changed"),
+    ):
+        status, screen = owner.up(cleared.address(host), answers={**ANSWERS, **wrong})
+        assert status != 0 and said in screen, screen
+    assert cleared.manifest(host) is None and not (tmp_path / "config").exists()
+    owner.end([host])
