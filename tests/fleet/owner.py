@@ -115,13 +115,12 @@ class Owner:
     def _environment(self) -> dict[str, str]:
         folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "SSH_"))}
-        # A kept connection needs no password, and the questions are what is counted here.
-        return {
-            **kept,
-            **folders,
-            "HOME": str(self.home),
+        own = {
+            # A kept connection needs no password, and the questions are what is counted here.
             "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none",
+            "ANSIBLE_TIMEOUT": "60",  # seconds; an emulated machine is slow to ask for a password
         }
+        return {**kept, **folders, **own, "HOME": str(self.home)}
 
     def _run(
         self, argv: Sequence[str], environment: dict[str, str], until: str, answers: Mapping[str, str]
@@ -129,7 +128,7 @@ class Owner:
         screen = io.StringIO()
         spawn: Any = pexpect.spawn
         child = spawn(
-            argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=300, dimensions=(50, 500)
+            argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=900, dimensions=(50, 500)
         )  # fmt: skip
         child.logfile_read = screen
         patterns = [*answers, *([re.escape(until)] if until else []), pexpect.EOF]
