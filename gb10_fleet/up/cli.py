@@ -7,6 +7,7 @@ It is made of what the other commands do: it finds and logs in as `gb10 discover
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ _LOOK = {
     "gb10.fleet.in_use": "containers",
     "gb10.fleet.rail_neighbours": "heard",
 }
+_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
 _ROUNDS = 4  # of the check, each with the consents that the one before has named
 # How tasks of the playbooks begin, and what they are to the person who waits.
 STEPS = {
@@ -152,7 +154,7 @@ class _Up:
             preview = self._preview(fleet, found, draft)
         self.said["consents"] = {name: list(hosts) for name, hosts in preview.consents.items()}
         self.said["changes"] = {name: list(rows) for name, rows in preview.changes.items()}
-        self.person.say(*screen.lines(found.sparks, fleet.clusters, self.foreign, preview, offers))
+        self.person.say(*screen.lines(found.sparks, fleet.clusters, self.foreign, preview, offers, self.caches))
         if self.check:
             self.person.say("", "Nothing was changed.")
             return Outcome.done
@@ -207,6 +209,9 @@ class _Up:
             for name, said in answers.items()
         }
         self.said["left_alone"] = self.foreign
+        # A path goes into the inventory, where words of a host would be a template.
+        caches = {name: said["cache"] for name, said in answers.items() if "cache" in said}
+        self.caches = {name: cache for name, cache in caches.items() if _PATH.match(str(cache["path"]))}
         for name, said in answers.items():
             for each in said["listeners"] if facts[name].get("model_phase") is None else ():
                 beside = f" Containers there: {', '.join(self.foreign[name])}." if self.foreign[name] else ""
@@ -248,7 +253,14 @@ class _Up:
         return found
 
     def _serving(self, fleet: Fleet, offer: Offer) -> Fleet:
-        return replace(fleet, serving=[plan.variables for plan in offer.plans])
+        """With the model, copied from a cache of the user's where it lies in one."""
+        served = {plan.checkpoint.id for plan in offer.plans if plan.checkpoint}
+        hosts = [
+            replace(host, source=cache["path"] if served & set(cache["models"]) else "")
+            for host in fleet.hosts
+            for cache in [self.caches.get(host.name, {"path": "", "models": []})]
+        ]
+        return replace(fleet, hosts=hosts, serving=[plan.variables for plan in offer.plans])
 
     def _preview(self, fleet: Fleet, found: Found, draft: Path) -> Preview:
         """Check what a run would do, and again with each consent that it lacks."""

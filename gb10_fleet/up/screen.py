@@ -61,13 +61,17 @@ def meaning(consent: str) -> str:
 
 def lines(
     sparks: Sequence[Machine], clusters: Sequence[Cluster], foreign: Mapping[str, Sequence[str]], preview: Preview,
-    offers: Sequence[Offer],
+    offers: Sequence[Offer], caches: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """All of it, for a person."""
     yield ""
     yield from (f"Found       {spark.name}: {spark.product}" for spark in sparks)
     yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
     yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
+    for name, cache in (caches or {}).items():
+        served = {plan.checkpoint.id for one in offers for plan in one.plans if plan.checkpoint}
+        if mine := sorted(served & set(cache["models"])):
+            yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
     yield from _changes(preview.changes)
     yield from (
         f"Warning     {some([each['host'] for each in rows])}: {fact}"

@@ -36,9 +36,14 @@ class Host:
 
     name: str
     place: Place | None
+    source: str = ""  # a cache of models that the model is copied from
 
     @property
     def variables(self) -> dict[str, Any]:
+        return {**self._connection, **({"vllm_cache_source": self.source} if self.source else {})}
+
+    @property
+    def _connection(self) -> dict[str, Any]:
         if self.place is None:
             return {"ansible_connection": "local", "ansible_python_interpreter": PYTHON}
         port = {"ansible_port": self.place.port} if self.place.port != SSH_PORT else {}

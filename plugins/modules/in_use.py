@@ -12,8 +12,8 @@ module: in_use
 short_description: Say what somebody serves on a host by hand
 version_added: "0.1.0"
 description:
-  - Names the containers of a host that are not ours, and the processes that listen at a port. C(gb10 up) shows both
-    before it changes anything. One call. Changes nothing.
+  - Names the containers of a host that are not ours, the processes that listen at a port, and the models in the
+    cache of the user. C(gb10 up) shows them before it changes anything. One call. Changes nothing.
 options:
   ports:
     description: TCP ports to look at.
@@ -44,6 +44,11 @@ containers:
   sample:
     - name: my-vllm
       image: nvcr.io/nvidia/vllm:26.04-py3
+cache:
+  description: Of the user who became root by sudo, the cache of the hub's library, and the models that it has.
+  returned: always
+  type: dict
+  sample: {path: /home/you/.cache/huggingface, models: [openai/gpt-oss-120b]}
 listeners:
   description: Of each port at which somebody listens, the processes.
   returned: always
@@ -63,7 +68,7 @@ def main() -> None:
     """Read, return."""
     spec = {"ports": {"type": "list", "elements": "int", "default": []}}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    module.exit_json(changed=False, **in_use.read(System(), module.params["ports"]))
+    module.exit_json(changed=False, **in_use.read(System(), module.params["ports"], in_use.home_of_the_user()))
 
 
 if __name__ == "__main__":

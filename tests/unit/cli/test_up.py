@@ -39,6 +39,8 @@ class World:
     hosts: Sequence[str] = (A, B)
     typed: list[str] = field(default_factory=list)
     cables: bool = True
+    cache: list[str] = field(default_factory=list)  # models in that of the user
+    home: str = "/home/you"
     listeners: Mapping[str, Any] = field(default_factory=dict)
     sudo: str = ""  # the password that it wants
     site: list[tuple[Outcome, Report]] = field(default_factory=list)  # of the runs that change something
@@ -64,7 +66,9 @@ class World:
         report = Report(asks=order.asks)
         for name in self.hosts:
             report.answers["gb10.fleet.spark_facts"][name] = {"ansible_facts": {"gb10_spark": facts(name)}}
-            said = {"containers": [{"name": "ollama", "image": "ollama:1"}], "listeners": self.listeners.get(name, [])}
+            cache = {"path": f"{self.home}/.cache/huggingface", "models": self.cache}
+            containers = [{"name": "ollama", "image": "ollama:1"}]
+            said = {"containers": containers, "listeners": self.listeners.get(name, []), "cache": cache}
             report.answers["gb10.fleet.in_use"][name] = said
         if self.cables and len(self.hosts) == 2:
             heard = [{"netdev": "n", "port": "p1", "host": B, "there_netdev": "n", "there_port": "p1"}]
@@ -181,6 +185,24 @@ def test_yes_is_no_consent(world: World) -> None:
     assert done.exit_code == 0 and said["outcome"] == "done" and said["evidence"] == "/e/1"
     assert said["clusters"] == [{"hosts": [A, B], "topology": "pair", "cables": [f"{A} p1 to {B} p1"]}]
     assert {"minutes", "tools", "disk_left_gib", "verdict"} <= said["models"][0].keys()
+
+
+def test_weights_that_the_user_has_are_taken_from_there(world: World) -> None:
+    world.cache, world.typed = ["openai/gpt-oss-120b"], ["y"]
+    done = up(*ADDRESSES.values(), "--model", "openai/gpt-oss-120b")
+    assert f"Weights     {A}: openai/gpt-oss-120b: copied from /home/you/.cache/huggingface" in done.output
+    hosts = inventory()["children"]["pair1"]["hosts"]
+    assert {own["vllm_cache_source"] for own in hosts.values()} == {"/home/you/.cache/huggingface"}
+    world.typed = ["y"]
+    assert up("--model", "Qwen/Qwen3-30B-A3B").exit_code == 0
+    assert "vllm_cache_source" not in str(inventory())
+
+
+def test_a_path_that_a_host_says_is_no_template(world: World) -> None:
+    world.cache, world.typed = ["openai/gpt-oss-120b"], ["y"]
+    world.home = "/home/{{ lookup('pipe', 'id') }}"
+    assert up(*ADDRESSES.values(), "--model", "openai/gpt-oss-120b").exit_code == 0
+    assert "lookup" not in str(inventory())
 
 
 def test_without_cables_each_serves_alone_and_nothing_restarts(world: World) -> None:

@@ -212,6 +212,14 @@ def test_containers_of_others_are_named_and_ours_are_not() -> None:
     assert in_use.containers(Completed(("docker",), 127)) == []
 
 
+def test_the_models_of_the_user_are_named(tmp_path: Path) -> None:
+    for name in ("models--openai--gpt-oss-120b", "models--a--b--c", "datasets--x--y", ".locks"):
+        (tmp_path / ".cache/huggingface/hub" / name).mkdir(parents=True)
+    path = f"{tmp_path}/.cache/huggingface"
+    assert in_use.cache(str(tmp_path)) == {"path": path, "models": ["a/b--c", "openai/gpt-oss-120b"]}
+    assert in_use.cache(f"{tmp_path}/nobody")["models"] == [] == in_use.cache("")["models"]
+
+
 def test_who_listens_at_a_port_is_named(tmp_path: Path) -> None:
     socket = "0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1"
     (tmp_path / "net").mkdir()
