@@ -21,10 +21,21 @@ _GIB_TO_MBIT = 2**30 * 8 / 10**6
 
 @dataclass(frozen=True)
 class Room:
-    """What the hosts of a cluster have: memory of each, and the free disk of the fullest, in GiB (None: unknown)."""
+    """What the hosts of a cluster have: memory of each in bytes, and free disk of each in GiB.
+
+    `disks`: of each host, what is free for the image and for the weights, and whether it is one disk for both.
+    """
 
     memories: Sequence[float]
-    disk_gib: float | None = None
+    disks: Sequence[tuple[float, float, bool]] = ()
+
+    def left(self, weights: float) -> list[float]:
+        """Return what would be left of each disk with image and weights."""
+        image = float(catalog.load("software")["vllm_image_disk"]["value"])
+        return [
+            min(for_image - image - (weights if same else 0), for_weights - weights - (image if same else 0))
+            for for_image, for_weights, same in self.disks
+        ]
 
 
 @dataclass(frozen=True)
@@ -89,25 +100,30 @@ class Offer:
 
 def room(hosts: Sequence[Mapping[str, Any]]) -> Room:
     """Return what these hosts have, by their facts."""
-    free = [_free_bytes(facts) for facts in hosts]
-    known = [one for one in free if one is not None]
-    return Room([facts["memory_bytes"] for facts in hosts], min(known) / memory_fit.GIB if known else None)
+    disks = [(_disk(facts, "/var/lib/docker"), _disk(facts, "/var/cache")) for facts in hosts]
+    return Room(
+        [facts["memory_bytes"] for facts in hosts],
+        [
+            (image["free_bytes"] / memory_fit.GIB, weights["free_bytes"] / memory_fit.GIB, image == weights)
+            for image, weights in disks
+            if image and weights
+        ],
+    )
 
 
-def _free_bytes(facts: Mapping[str, Any]) -> float | None:
-    """Of the mount that holds /var, where image and models go."""
-    disks = {disk["mount"]: disk["free_bytes"] for disk in facts["disks"]}
-    return next((disks[mount] for mount in ("/var/lib/docker", "/var/cache", "/var", "/") if mount in disks), None)
+def _disk(facts: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Return the disk on which a path lies: the longest mount above it."""
+    above = [disk for disk in facts["disks"] if f"{path}/".startswith(f"{disk['mount'].rstrip('/')}/")]
+    return max(above, key=lambda disk: len(disk["mount"]), default={})
 
 
 def offer(model: str, rooms: Sequence[Room], **more: Any) -> Offer:
     """Plan one model for all clusters; serving_plan.PlanError where nobody knows it."""
     plans = [serving_plan.plan(model, one.memories, **more) for one in rooms]
-    image = float(catalog.load("software")["vllm_image_disk"]["value"])
     left = [
-        one.disk_gib - image - (plan.checkpoint.weight_gib if plan.checkpoint else 0)
+        each
         for one, plan in zip(rooms, plans, strict=True)
-        if one.disk_gib is not None
+        for each in one.left(plan.checkpoint.weight_gib if plan.checkpoint else 0.0)
     ]
     return Offer(plans[0].model.id if not plans[0].model.facts else model, plans, min(left, default=None))
 

@@ -23,6 +23,7 @@ from gb10_fleet.up.people import Person, Stop
 
 HERE = Place("localhost", named=False)
 TRIES = 3  # of a password, as sudo
+_REFUSED = r"permission denied|sudo was refused"
 _RELEASE = Path("/etc/dgx-release")
 _OWN_KEYS = Path("/etc/ssh")
 _USER_KNOWN_HOSTS = Path("~/.ssh/known_hosts").expanduser()
@@ -157,7 +158,10 @@ def _with_password(
         answers = password.ask(keys, user, words)
         if all(one.facts is not None for one in answers):
             return answers
-        person.say(*(f"{one.place}: {one.silence}" for one in answers if one.facts is None))
+        silent = [one for one in answers if one.facts is None]
+        person.say(*(f"{one.place}: {one.silence}" for one in silent))
+        if not all(re.search(_REFUSED, one.silence, re.IGNORECASE) for one in silent):
+            break  # another password would not help
         passwords.typed.clear()
     raise Stop("not let in; nothing was changed. Another user: gb10 up -u USER", Outcome.unreachable)
 

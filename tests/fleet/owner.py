@@ -45,7 +45,21 @@ if ! mountpoint -q /proc/meminfo; then
 	mount --bind /run/meminfo /proc/meminfo
 fi
 """
-NO_MEMORY = "! mountpoint -q /proc/meminfo || umount /proc/meminfo; rm -f /usr/local/bin/ib_write_bw"
+# As much room as a Spark has, which takes memory only for what is in it.
+DISK = """
+if ! mountpoint -q /var/cache; then
+	mkdir -p /run/disk
+	mount -t tmpfs -o size=1000g,mode=755 tmpfs /run/disk
+	cp -a /var/cache/. /run/disk
+	mount --bind /run/disk /var/cache
+	umount /run/disk
+fi
+"""
+NO_MEMORY = """
+! mountpoint -q /proc/meminfo || umount /proc/meminfo
+! mountpoint -q /var/cache || umount -l /var/cache
+rm -f /usr/local/bin/ib_write_bw
+"""
 PYTHON_TESTS = f"python{sysconfig.get_python_version()}/test"  # 30 MB of its own
 COMMANDS = {"gb10": "gb10_fleet.cli", "ansible-playbook": "ansible.cli.playbook"}
 TOOL = {
@@ -79,7 +93,7 @@ class Owner:
     def begin(self, hosts: Sequence[str], *, cable: bool) -> None:
         """Untouched machines: a user with a password, Docker's needs in a container, a cable where there is one."""
         for host in hosts:
-            self.fleet.shell(host, PREPARE + (HERE / "images/begin.sh").read_text() + MEMORY)
+            self.fleet.shell(host, PREPARE + (HERE / "images/begin.sh").read_text() + MEMORY + DISK)
         for netdev in RAILS if cable else ():
             one, other = (f"netns gb10-{host}" for host in hosts)
             words = f"link add {netdev} mtu 9000 {one} type veth peer name {netdev} mtu 9000 {other}"

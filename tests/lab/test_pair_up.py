@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 
 from gb10_fleet.up.cli import STEPS
-from tests.fleet.owner import KEYS, MEMORY, PASSWORD, SET_UP, Owner
+from tests.fleet.owner import DISK, KEYS, MEMORY, PASSWORD, SET_UP, Owner
 from tests.fleet.typist import PREPARE
 from tests.support.lab_pair import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
+# The simulated image has 20 MB.
+DOCKERS_DISK = """
+systemctl stop docker.service docker.socket
+mount -t tmpfs -o size=100g tmpfs /var/lib/docker
+systemctl start docker.service
+"""
 PLACES = ("Apply the state", "Give the rails", "Fetch | Pull", "Close the cluster", "Prove | Wait")
 
 
@@ -30,7 +36,7 @@ def owner(pair: Pair, tmp_path: Path) -> Iterator[OwnerOfPair]:
     pair.lab("up", "pair")
     made = OwnerOfPair(pair, tmp_path)
     for host in pair.hosts:
-        made.shell(host, PREPARE + MEMORY)
+        made.shell(host, PREPARE + MEMORY + DISK + DOCKERS_DISK)
     yield made
     pair.lab("down", "pair")
     pair.lab("up", "pair")

@@ -426,6 +426,18 @@ def test_three_wrong_passwords_are_enough(person: Scripted, tmp_path: Path, monk
     assert stop.value.outcome is Outcome.unreachable and len(network.sent) == search.TRIES
 
 
+def test_a_host_that_fails_for_another_reason_asks_for_no_other_password(
+    person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network({"192.0.2.11": "secret"})
+    monkeypatch.setattr(
+        network, "answer", lambda place, opened: Answer(place, {"ssh-ed25519": key(11)}, silence="timed out after 60 s")
+    )
+    with pytest.raises(Stop, match="not let in"):
+        find(network, person(["y", "secret"]), tmp_path, monkeypatch, *network.hosts)
+    assert len(network.sent) == 1
+
+
 def test_who_is_silent_or_has_the_key_of_another_is_named(
     person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_cables_of_which_nothing_can_be_made(joined: list[str], said: str) -> No
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_three_models_that_fit_take_tools_and_are_fast_enough(hosts: int) -> None:
-    found = offers.best([offers.Room([121.63 * GIB] * hosts, 2000)])
+    found = offers.best([offers.Room([121.63 * GIB] * hosts, [(2000, 2000, True)])])
     assert len({one.model for one in found}) == offers.MOST
     limits = catalog.load("models")["fit"]
     for one in found:
@@ -84,16 +84,22 @@ def test_three_models_that_fit_take_tools_and_are_fast_enough(hosts: int) -> Non
 
 
 def test_a_small_disk_leaves_the_small_models_and_says_why_of_another() -> None:
-    room = offers.Room([121.63 * GIB], 60)
+    room = offers.Room([121.63 * GIB], [(60, 60, True)])
     assert all(one.weights < 60 for one in offers.best([room]))
     assert "GiB more of disk" in offers.offer("openai/gpt-oss-120b", [room]).refusal
-    assert offers.best([offers.Room([4 * GIB], 2000)]) == []
+    assert offers.best([offers.Room([4 * GIB], [(2000, 2000, True)])]) == []
 
 
-def test_the_room_is_that_of_the_mount_which_holds_image_and_models() -> None:
-    said = {**facts(), "disks": [{"mount": "/", "size_bytes": 1, "free_bytes": 5 * GIB}]}
-    small = {**said, "disks": [*said["disks"], {"mount": "/var/lib/docker", "size_bytes": 1, "free_bytes": GIB}]}
-    assert offers.room([said, small]).disk_gib == 1
+def test_the_room_is_that_of_the_disks_which_hold_image_and_models() -> None:
+    def disk(mount: str, gib: int) -> dict[str, object]:
+        return {"mount": mount, "size_bytes": 1, "free_bytes": gib * GIB}
+
+    one = {**facts(), "disks": [disk("/", 50), disk("/boot", 1)]}
+    two = {**facts(), "disks": [disk("/", 70), disk("/var/lib/docker", 31), disk("/var/lib", 5)]}
+    image = catalog.load("software")["vllm_image_disk"]["value"]
+    assert offers.room([one, two]).disks == [(50, 50, True), (31, 70, False)]
+    assert offers.room([one, two]).left(15) == [50 - image - 15, min(31 - image, 70 - 15)]
+    assert offers.room([{**facts(), "disks": []}]).left(15) == []
 
 
 # -- the inventory
