@@ -22,7 +22,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, talk_cli, top_cli
+from gb10_fleet import __version__, catalog_cli, home, image, image_build, plan_cli, services_cli, talk_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
@@ -30,6 +30,7 @@ from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, 
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
+from gb10_fleet.up import cli as up_cli
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, talk_cli, top_cli):
+for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, talk_cli, top_cli, up_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)
@@ -232,6 +233,8 @@ def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
     """Show what a proof found. The page beside it, index.html, shows more."""
+    if path == Path("evidence/latest") and not path.exists():
+        path = home.evidence() / "latest"  # of `gb10 up`
     file = path / "evidence.json" if path.is_dir() else path
     try:
         data = json.loads(file.read_text(encoding="utf-8"))

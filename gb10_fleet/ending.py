@@ -12,6 +12,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
+from gb10_fleet import home
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
 # What a program reads of a scan: all of drift.json.
@@ -49,7 +50,9 @@ def show(order: Order, report: Report) -> None:
 
 
 def by_name(order: Order, line: str) -> str:
-    """With the inventory of this command in place of the word for it."""
+    """With the inventory of this command in place of the word for it; the one that is found alone needs none."""
+    if list(order.inventories) == home.default():
+        return line.replace(" -i INVENTORY", "")
     return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gb10_fleet import passwords
+from gb10_fleet import home, passwords
 from gb10_fleet.rollout import words
 
 # ansible-playbook would wait for ever for an answer that nobody can give it.
@@ -135,6 +135,9 @@ def _refuse_second_limit(params: dict[str, Any], second: str | None) -> None:
 
 def there(inventories: list[str]) -> list[str]:
     """A list of hosts has a comma; Ansible takes any other name that is no file for a host's, and goes on with none."""
+    inventories = [*inventories] or home.default()
+    if not inventories:
+        raise typer.BadParameter("name an inventory with -i INVENTORY (docs/inventory.md), or let `gb10 up` write one")
     for name in inventories:
         if "," not in name and not Path(name).exists():
             raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
@@ -146,8 +149,9 @@ Inventory = Annotated[
     typer.Option(
         "--inventory",
         "-i",
-        help="Inventory file or folder; may be given more than once.",
+        help="Inventory file or folder, more than one if need be. Else that of the project, or of gb10 up.",
         show_default=False,
+        default_factory=list,
         callback=there,
     ),
 ]

@@ -73,6 +73,15 @@ def ask(
     return [_answer(by_name[reply.host], keys[by_name[reply.host]], reply) for reply in replies]
 
 
+def here(place: Place, keys: Keys) -> Answer:
+    """Ask the machine that this runs on, without SSH."""
+    message = transport.Message(verbs.request("drift", check=True, facts={"paths": []}))
+    remote = transport.command(transport.DEFAULT_INTERPRETER)
+    target = scan.Target(str(place), ("sh", "-c", remote), message.program(), reply=message.reply)
+    (reply,) = scan.ask([target], concurrency=1, timeout_s=LOGIN_TIMEOUT_S, progress=lambda done, total: None)
+    return _answer(place, keys, reply)
+
+
 def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     try:
         return answer(place, keys, transport.parse(reply.stdout)["facts"])

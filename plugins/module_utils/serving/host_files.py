@@ -37,6 +37,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
     Tell,
+    borrow,
     closed,
     lacking,
     lend,
@@ -88,6 +89,7 @@ class Files:
         self.revision: str = said["revision"]
         self.exclude: list[str] = said["exclude"]
         self.cache = Path(said["cache"])
+        self.source: str = said.get("source", "")  # somebody's own cache of the hub, which is read alone
         self.fetch: bool = said["fetch"]
         self.environment: Mapping[str, str] = said["environment"]
         self.folder = self.cache / name_of(self.model)
@@ -203,6 +205,10 @@ class Files:
         self.room_for(model)
         with self.blobs(make=True) as blobs, self.arriving() as arriving:
             missing = list(lacking(blobs, model))
+            if self.source and borrow(self.source, model, missing, arriving, self.tell):
+                missing = settle(arriving, blobs, model, self.tell)
+                if not missing:
+                    return self.complete(model)
             for _ in range(TRIES):
                 paths = [glob.escape(file.path) for file in model.files if file.hash in missing]
                 if paths:

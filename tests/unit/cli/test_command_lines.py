@@ -84,7 +84,7 @@ def test_a_second_limit_is_refused(words: list[str], said: str, inventory: str) 
     ("words", "said"),
     [
         (["site", "-i", "nowhere"], "nowhere is not there; docs/inventory.md says how to write one"),
-        (["ps"], "Missing option '--inventory'"),
+        (["ps"], "name an inventory with -i INVENTORY (docs/inventory.md), or let `gb10 up` write one"),
         (["rollout", "site", "-i", "nowhere"], "nowhere is not there"),
         (["drift", "-i", "a,", "--nosuch"], "No such option: --nosuch"),
         (["undo", "-i", "a,"], "name the roles to take back, or say --all"),
@@ -93,7 +93,10 @@ def test_a_second_limit_is_refused(words: list[str], said: str, inventory: str) 
         (["report", "--nosuch"], "No such option: --nosuch"),
     ],
 )
-def test_a_wrong_command_line_with_json_is_one_object(words: list[str], said: str) -> None:
+def test_a_wrong_command_line_with_json_is_one_object(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # where no inventory of `gb10 up` is
     result = CLI.invoke(cli.app, [*words, "--json"])
     assert (result.exit_code, result.stderr) == (2, "")
     answer = json.loads(result.stdout)

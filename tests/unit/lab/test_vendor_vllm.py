@@ -331,6 +331,21 @@ def test_a_model_that_thinks_answers_when_it_is_done(start: Start) -> None:
     assert said == [("length", None, True), ("stop", "42", True)]
 
 
+def test_a_question_with_tools_is_a_call_where_the_server_takes_tools(start: Start) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"required": ["city"]}}}
+    body = {"messages": [{"role": "user", "content": "Is it warm?"}], "tools": [tool]}
+    said = []
+    for flags in ((), ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")):
+        port = free_port()
+        start("m", "--port", str(port), *flags, GB10_SIM="slow-load=0.1")
+        wait_for_health(port, 200)
+        said.append(ask(port, "/v1/chat/completions", body))
+    assert said[0][0] == 400 and "requires --enable-auto-tool-choice" in said[0][1]
+    (choice,) = json.loads(said[1][1])["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Paris"}'}
+
+
 def test_a_stop_answers_the_clients_that_wait_with_an_error(start: Start) -> None:
     port = free_port()
     server = start("m", "--port", str(port), GB10_SIM="slow-load=0.1,tokens-per-s=1")

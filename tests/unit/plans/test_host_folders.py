@@ -68,3 +68,11 @@ def test_every_folder_that_a_plugin_names_is_known() -> None:
     }
     assert len(named) >= 8
     assert [path for path in sorted(named) if not of_models(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"), [("", 0), ("/home/you/.cache/huggingface", 0), ("cache", 1), ("/a/../b", 1)]
+)
+def test_a_cache_to_copy_from_is_a_path_of_the_host(path: str, refused: int) -> None:
+    said = dataclasses.replace(SAID, vllm_cache_source=path)
+    assert len(list(vllm_refusals._source(NOBODY, said))) == refused

@@ -228,6 +228,50 @@ def test_a_model_is_downloaded_once_checked_and_marked(tmp_path: Path) -> None:
     assert not any(argv[:2] == ["docker", "run"] for argv in docker.ran[asked:]), "a second run asks nobody"
 
 
+def owned(tmp_path: Path, docker: Docker) -> Path:
+    """Somebody's own cache with all of the model."""
+    theirs = host(tmp_path, "theirs", docker)
+    theirs.download("")
+    return theirs.cache / "huggingface"
+
+
+def downloads(docker: Docker) -> list[dict[str, Any]]:
+    """What the hub's library was asked to get."""
+    asked = [json.loads(argv[-1]) for argv in docker.ran if argv[:2] == ["docker", "run"]]
+    return [one for one in asked if one["step"] == "get"]
+
+
+def test_what_somebody_has_already_is_copied_and_not_downloaded(tmp_path: Path) -> None:
+    docker = Docker({"i@sha256:1": image()})
+    source = owned(tmp_path, docker)
+    before = {path: path.lstat().st_mtime_ns for path in source.rglob("*")}
+    docker.ran.clear()
+    own = host(tmp_path, "a", docker, source=str(source))
+    assert own.download("") and downloads(docker) == []
+    assert own.read()["model"] is not None
+    assert {path: path.lstat().st_mtime_ns for path in source.rglob("*")} == before
+
+
+def test_what_is_wrong_missing_or_a_link_there_is_downloaded(tmp_path: Path) -> None:
+    docker = Docker({"i@sha256:1": image()})
+    source = owned(tmp_path, docker)
+    wrong, link, missing = sorted((path for path in source.rglob("blobs/*")), key=lambda path: path.stat().st_size)[:3]
+    wrong.write_bytes(bytes(wrong.stat().st_size))
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    missing.unlink()
+    docker.ran.clear()
+    own = host(tmp_path, "a", docker, source=str(source))
+    assert own.download("") and len(downloads(docker)[0]["paths"]) == 3
+    assert own.read()["model"] is not None and not wrong.read_bytes().strip(b"\0")
+
+
+def test_a_cache_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+    docker = Docker({"i@sha256:1": image()})
+    own = host(tmp_path, "a", docker, source="/nowhere/huggingface")
+    assert own.download("") and len(downloads(docker)) == 1
+
+
 def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Path, run_folder: Path) -> None:
     class Watching(Docker):
         def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:

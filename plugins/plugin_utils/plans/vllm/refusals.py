@@ -61,6 +61,7 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
         _secrets,
         _registry,
         _directory,
+        _source,
         _environment,
         vllm_warm.refusals,
         vllm_widening.refusals,
@@ -324,6 +325,15 @@ def _directory(_view: View, settings: VllmSettings) -> Iterator[str]:
         yield (
             f"vllm_cache_directory is '{path}'. Name a directory of its own, with an absolute path without colon, '..' "
             "and slash at the end, for example /var/cache/gb10-vllm; no home, and none of the system or of a role."
+        )
+
+
+def _source(_view: View, settings: VllmSettings) -> Iterator[str]:
+    path = settings.vllm_cache_source
+    if path and not host_folders.is_path(path):
+        yield (
+            f"vllm_cache_source is '{path}'. Name the folder of a cache on the host, with an absolute path without "
+            "colon, '..' and slash at the end, for example /home/you/.cache/huggingface."
         )
 
 

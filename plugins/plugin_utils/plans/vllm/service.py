@@ -51,6 +51,7 @@ class Files:
     revision: str
     exclude: tuple[str, ...]
     cache: str
+    source: str  # somebody's own cache of the hub on the host
     environment: Mapping[str, Any]  # of the hub's tool
     fetch: bool  # once for the cluster, and over its fabric
     port: int
@@ -216,6 +217,7 @@ def files_of(settings: VllmSettings) -> Files:
         revision=settings.vllm_model_revision or "main",
         exclude=settings.vllm_model_exclude,
         cache=settings.vllm_cache_directory,
+        source=settings.vllm_cache_source,
         environment={**vllm_container.HUB_HOME, **settings.vllm_environment},
         fetch=settings.vllm_fetch,
         port=settings.vllm_transfer_port,

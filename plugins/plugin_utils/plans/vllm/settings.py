@@ -72,6 +72,7 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_allow_security_options: bool
     vllm_ulimits: Mapping[Any, Any]
     vllm_cache_directory: str
+    vllm_cache_source: str
     vllm_warm_cache_gib: int
     vllm_memory_gate_gib: int
     vllm_master_port: int

@@ -1,0 +1,44 @@
+"""The places of a fleet that `gb10 up` set up: its inventory, which every command takes where nobody names one."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from pathlib import Path
+
+_NAME = "gb10-fleet"
+
+
+def inventory() -> Path:
+    """A folder: hosts.yml, the host keys beside it, and nothing else."""
+    return _base("XDG_CONFIG_HOME", ".config") / "inventory"
+
+
+def evidence() -> Path:
+    """Where the proofs of that inventory go."""
+    return _base("XDG_STATE_HOME", ".local/state") / "evidence"
+
+
+def _base(variable: str, usual: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / usual) / _NAME
+
+
+def default() -> list[str]:
+    """Return what a command without -i works on: the project's own inventory, else ours; empty where neither is."""
+    if named := _of_the_project():
+        return [named]
+    return [str(inventory())] if (inventory() / "hosts.yml").is_file() else []
+
+
+def _of_the_project() -> str | None:
+    """As Ansible would find it: the environment, then ansible.cfg of the current folder."""
+    if named := os.environ.get("ANSIBLE_INVENTORY"):
+        return named
+    file = Path(os.environ.get("ANSIBLE_CONFIG") or "ansible.cfg")
+    settings = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        settings.read(file, encoding="utf-8")
+    except (OSError, configparser.Error, UnicodeDecodeError):
+        return None
+    named = settings.get("defaults", "inventory", fallback="")
+    return str(file.parent / Path(named).expanduser()) if named and "," not in named else named or None

@@ -1,0 +1,46 @@
+"""Who is asked: a person at the terminal, once for each question; a script is asked nothing."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from dataclasses import dataclass, field
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+
+from gb10_fleet.playbook import Outcome
+
+
+class Stop(Exception):
+    """The end of the command, with its exit status."""
+
+    def __init__(self, text: str, outcome: Outcome) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+@dataclass
+class Person:
+    """`yes`: the answer to the last question is given already. `quiet`: standard output is for a program."""
+
+    yes: bool = False
+    quiet: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def say(self, *lines: str) -> None:
+        for line in lines:
+            print(printable(line), file=sys.stderr if self.quiet else sys.stdout, flush=True)
+
+    def ask(self, question: str, way_out: str) -> str:
+        """`way_out`: what to say on the command line where nobody is there to ask."""
+        self._there(question, way_out)
+        return input(f"{printable(question)} ").strip()
+
+    def secret(self, question: str, way_out: str) -> str:
+        self._there(question, way_out)
+        return getpass.getpass(f"{printable(question)} ")
+
+    def _there(self, question: str, way_out: str) -> None:
+        if self.quiet or self.yes or not sys.stdin.isatty():
+            raise Stop(f"{question} Nobody is there to ask: {way_out}. Nothing was changed", Outcome.refused)
+        self.asked.append(question)

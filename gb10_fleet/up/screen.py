@@ -1,0 +1,119 @@
+"""The one screen before anything changes: what was found, what changes, what may restart, and the models. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+
+from gb10_fleet.discover.machines import Machine
+from gb10_fleet.playbook import Report
+from gb10_fleet.up.cables import Cluster
+from gb10_fleet.up.offers import Offer
+
+PORT = 8000  # of the model, where nobody chose another
+_KINDS = {"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"}
+_MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What the doctor said a run would do, by host; `consents`: hosts by the variable that has to allow it."""
+
+    changes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    consents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    warnings: Sequence[Mapping[str, Any]] = ()
+
+
+def lacking(report: Report) -> dict[str, list[str]]:
+    """Return the hosts by the consent that a change waits for, or that a refusal names."""
+    names = sorted(host.declared_consents() | {"fabric_replace_foreign"})
+    found: dict[str, list[str]] = {}
+    for name, rows in report.pending.items():
+        for row in rows:
+            found.setdefault(row["consent"], []).append(name)
+    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.findings if _blocks(one)]
+    said += [(name, text) for name, texts in report.messages.items() for text in texts]
+    for name, text in said:
+        for consent in names:
+            if re.search(rf"\b{consent}\b", text):
+                found.setdefault(consent, []).append(name)
+    return {consent: [*dict.fromkeys(hosts)] for consent, hosts in found.items()}
+
+
+def _blocks(finding: Mapping[str, Any]) -> bool:
+    return bool(finding["severity"] == "error" and not finding["accepted"])
+
+
+def meaning(consent: str) -> str:
+    """Say what a consent allows, in the words of its role."""
+    said = catalog.declared_variables().variables[consent]["description"]
+    first = said[0] if isinstance(said, list) else said
+    words = _MARKUP.sub(r"\1", first).removeprefix("Consent to ").split(" Without it")[0]
+    return words.rstrip(".")
+
+
+def lines(
+    sparks: Sequence[Machine], clusters: Sequence[Cluster], foreign: Mapping[str, Sequence[str]], preview: Preview,
+    offers: Sequence[Offer], caches: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """All of it, for a person."""
+    yield ""
+    yield from (f"Found       {spark.name}: {spark.product}" for spark in sparks)
+    yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
+    yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
+    for name, cache in (caches or {}).items():
+        served = {plan.checkpoint.id for one in offers for plan in one.plans if plan.checkpoint}
+        if mine := sorted(served & set(cache["models"])):
+            yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
+    yield from _changes(preview.changes)
+    yield from (
+        f"Warning     {some([each['host'] for each in rows])}: {fact}"
+        for fact, rows in _by_fact(preview.warnings).items()
+    )
+    for consent, names in preview.consents.items():
+        yield f"May restart {some(names)}: {meaning(consent)} ({consent})"
+    if not preview.consents:
+        yield "May restart nothing that runs now"
+    yield "Later       `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
+    yield ""
+    yield "Models that fit:" if len(offers) > 1 else "Model:"
+    yield from (f"  {number}  {offer.line}" for number, offer in enumerate(offers, 1))
+
+
+def _by_fact(findings: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for each in findings:
+        found.setdefault(str(each["fact"]), []).append(each)
+    return found
+
+
+def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    same: dict[str, list[str]] = {}
+    for name, rows in changes.items():
+        if rows:
+            same.setdefault(_counts(rows), []).append(name)
+    yield from (f"Changes     {some(names)}: {what}" for what, names in same.items())
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> str:
+    resources = dict.fromkeys(str(row["resource"]) for row in rows)
+    kinds = Counter(_KINDS.get(label.partition(":")[0], "other thing") for label in resources)
+    packages = [label.partition(":")[2] for label in resources if label.startswith("package:")]
+    said = ", ".join(counted(number, what) for what, number in kinds.items())
+    return f"{said}; packages: {', '.join(packages)}" if packages else said
+
+
+def question(offers: Sequence[Offer], consents: Sequence[str]) -> str:
+    """The last one: its yes is the consent to what the screen names under "May restart"."""
+    allowing = f" and allow {', '.join(consents)}" if consents else ""
+    if len(offers) == 1:
+        return f"Set up{allowing}? [y]es or [n]o:"
+    numbers = ", ".join(str(number) for number in range(1, len(offers))) + f" or {len(offers)}"
+    return f"Set up with model {numbers}{allowing}? The number, or [n]o:"

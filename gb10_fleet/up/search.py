@@ -1,0 +1,188 @@
+"""Finds the Sparks, has a person vouch for new host keys, and logs in: with keys, else with one password."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+
+from gb10_fleet import passwords
+from gb10_fleet.discover import asking, host_keys, machines, password, places
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.host_keys import Keys
+from gb10_fleet.discover.machines import Machine
+from gb10_fleet.discover.places import Place
+from gb10_fleet.playbook import Outcome
+from gb10_fleet.up.people import Person, Stop
+
+HERE = Place("localhost", named=False)
+TRIES = 3  # of a password, as sudo
+_REFUSED = r"permission denied|sudo was refused"
+_RELEASE = Path("/etc/dgx-release")
+_OWN_KEYS = Path("/etc/ssh")
+_USER_KNOWN_HOSTS = Path("~/.ssh/known_hosts").expanduser()
+_CONSOLE = "on its own screen, `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints it"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The Sparks, and the host keys of those that are reached over SSH."""
+
+    sparks: Sequence[Machine]
+    keys: Mapping[Place, Keys]
+
+
+def find(
+    where: Sequence[Place], user: str | None, fingerprints: Collection[str], known: Path, seconds: float,
+    words: Sequence[str], person: Person, *, local: bool,
+) -> Found:  # fmt: skip
+    """`where`: places that somebody named; empty: this machine if it is a Spark, else multicast DNS.
+
+    `known`: host keys that were vouched for in an earlier run. `local`: this machine may be one of the hosts.
+    """
+    own = _own() if local else None
+    if own is None and not where:
+        person.say(f"Looking for Sparks on this network ({seconds:g} s; or name their addresses: gb10 up ADDRESS...)")
+    asked = [*where] if where or own else places.browse(seconds)
+    keys = host_keys.keys_of(asked)
+    _refuse_silent([place for place in asked if place.named and place not in keys])
+    answers = asking.ask(keys, user)
+    if not own and not answers:
+        raise Stop("no Spark was found; name their addresses: gb10 up ADDRESS...", Outcome.failed)
+    first = machines.judge(asked, [*([own] if own else []), *answers])
+    _refuse_shared(first)
+    _refuse_others([place for place in first.others if place.named])
+    sparks = {place for spark in first.sparks for place in (spark.place, *spark.also)} - {HERE}
+    wanted = [one for one in answers if one.place in sparks or one.facts is None]
+    mine = _vouched(wanted, keys, fingerprints, known, first.sparks, person)
+    locked = [one.place for one in wanted if one.facts is None and one.place in mine]
+    opened = [one for one in answers if one.facts is not None and one.place in mine]
+    if locked:
+        opened += _with_password({place: keys[place] for place in locked}, user, words, person)
+    found = machines.judge([], [*([own] if own else []), *opened])
+    _refuse_others([place for place in found.others if place.named])
+    if not found.sparks:
+        raise Stop("no Spark was found; name their addresses: gb10 up ADDRESS...", Outcome.failed)
+    return Found(found.sparks, {spark.place: spark.keys for spark in found.sparks if spark.place != HERE})
+
+
+def _own() -> Answer | None:
+    """This machine, if it is a Spark."""
+    if sys.platform != "linux" or not Path("/usr/bin/python3").exists():
+        return None
+    keys = {}
+    for file in sorted(_OWN_KEYS.glob("ssh_host_*_key.pub")):
+        kind, text, *_ = [*file.read_text(encoding="ascii", errors="replace").split(), "", ""]
+        keys[kind] = text
+    answer = asking.here(HERE, keys)
+    if answer.facts is None and _RELEASE.exists():
+        raise Stop(f"this Spark: {answer.silence}. Nothing was changed", Outcome.failed)
+    return answer if answer.spark else None
+
+
+def _vouched(
+    wanted: Sequence[Answer], keys: Mapping[Place, Keys], fingerprints: Collection[str], known: Path,
+    sparks: Sequence[Machine], person: Person,
+) -> set[Place]:  # fmt: skip
+    """Return the places whose host keys are known, or that a person has just said yes to."""
+    names = {place: spark for spark in sparks for place in (spark.place, *spark.also)}
+    vouched = {
+        one.place
+        for one in wanted
+        if {host_keys.fingerprint(key) for key in keys[one.place].values()} & set(fingerprints)
+        or _is_known(one.place, keys[one.place], known)
+    }
+    new = [one.place for one in wanted if one.place not in vouched]
+    if not new:
+        return vouched
+    person.say("", f"Host keys that are new to this machine. Compare each with the Spark's own ({_CONSOLE}):")
+    for number, place in enumerate(new, 1):
+        what = names[place].name if place in names else "asks for a password"
+        ed25519 = min(keys[place].items(), key=lambda item: "ed25519" not in item[0])
+        person.say(f"  {number}  {place}  {host_keys.fingerprint(ed25519[1])} ({ed25519[0]})  {what}")
+    numbers = " ".join(str(number) for number in range(1, len(new) + 1))
+    said = person.ask(
+        f"Are these your Sparks, with their keys? [y]es, [n]o, or the numbers of those that are ({numbers}):",
+        "say --fingerprint SHA256:... for each",
+    )
+    if said.lower() in ("y", "yes"):
+        return vouched | set(new)
+    chosen = {int(word) for word in re.split(r"[ ,]+", said) if word.isdigit()}
+    mine = {place for number, place in enumerate(new, 1) if number in chosen}
+    if not mine:
+        raise Stop("nothing was changed: no host key was accepted", Outcome.refused)
+    return vouched | mine
+
+
+def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
+    """Tell whether the key was vouched for before. Another key in its place ends the command."""
+    for file in (earlier, _USER_KNOWN_HOSTS):
+        if not file.is_file():
+            continue
+        argv = ["ssh-keygen", "-F", place.known_as, "-f", str(file)]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+        rows = [line.split()[:3] for line in done.stdout.splitlines() if line and not line.startswith(("#", "@"))]
+        known = {row[1]: row[2] for row in rows if len(row) == 3 and row[1] in keys}
+        if any(keys[kind] != key for kind, key in known.items()):
+            raise Stop(
+                f"{place}: its host key is not the one in {file}: the Spark was set up anew, or another machine "
+                f"answers. Compare it ({_CONSOLE}). If it is the Spark, "
+                f"`ssh-keygen -R '{place.known_as}' -f {file}`, then run again",
+                Outcome.refused,
+            )
+        if known:
+            return True
+    return False
+
+
+def _with_password(
+    keys: Mapping[Place, Keys], user: str | None, words: Sequence[str], person: Person
+) -> Sequence[Answer]:
+    """Log in where no key opens. One password for SSH and for sudo: on a Spark they are the same user's."""
+    if password.given(words):
+        answers = password.ask(keys, user, words)
+        if all(one.facts is not None for one in answers):
+            return answers
+    for _ in range(TRIES):
+        secret = person.secret(
+            f"Password of {user or getpass.getuser()} on {counted(len(keys), 'Spark')}, for SSH and sudo:",
+            "log in with a key (ssh-copy-id), or say -- --connection-password-file FILE --become-password-file FILE",
+        )
+        passwords.typed |= {passwords.CONNECTION: secret, passwords.BECOME: secret}
+        answers = password.ask(keys, user, words)
+        if all(one.facts is not None for one in answers):
+            return answers
+        silent = [one for one in answers if one.facts is None]
+        person.say(*(f"{one.place}: {one.silence}" for one in silent))
+        if not all(re.search(_REFUSED, one.silence, re.IGNORECASE) for one in silent):
+            break  # another password would not help
+        passwords.typed.clear()
+    raise Stop("not let in; nothing was changed. Another user: gb10 up -u USER", Outcome.unreachable)
+
+
+def _refuse_silent(silent: Sequence[Place]) -> None:
+    if silent:
+        names = ", ".join(map(str, silent))
+        raise Stop(
+            f"{names}: no answer over SSH; check power, network and the address. Nothing was changed",
+            Outcome.unreachable,
+        )
+
+
+def _refuse_others(others: Sequence[Place]) -> None:
+    if others:
+        raise Stop(
+            f"{', '.join(map(str, others))}: is no DGX Spark; leave it out. Nothing was changed", Outcome.refused
+        )
+
+
+def _refuse_shared(found: machines.Discovery) -> None:
+    if found.duplicates:
+        said = "; ".join(map(str, found.duplicates))
+        raise Stop(f"{said}. Fix: {machines.WAY_OUT}", Outcome.refused)

@@ -1,0 +1,25 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of the module in_use: see plugin_utils/hosts/module_front.py."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
+
+
+class Container(TypedDict):
+    name: str
+    image: str
+
+
+class ActionModule(ModuleFront):
+    """Say what somebody serves on a host by hand."""
+
+    answer = "containers"
+
+    def _wrong(self, said: Any) -> str | None:
+        return schema.problem(said, list[Container], "containers")

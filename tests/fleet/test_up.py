@@ -1,0 +1,80 @@
+"""`gb10 up` at a terminal: from machines that nothing has touched to an answer with a tool call, no file edited.
+
+A pair from a laptop, whose cable is a real wire (no RDMA flows: ib_write_bw is a stand-in), and one Spark on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.fleet import Fleet
+from tests.fleet.owner import ANSWERS, KEYS, PASSWORD, SET_UP, Owner, OwnerOnSpark
+
+pytestmark = pytest.mark.lab
+
+CALL = {"name": "weather", "arguments": '{"city": "Paris"}'}
+
+
+@pytest.fixture
+def on_spark(cleared: Fleet, tmp_path: Path) -> Iterator[OwnerOnSpark]:
+    host = cleared.hosts[0]
+    owner = OwnerOnSpark(cleared, tmp_path, host)
+    owner.begin([host], cable=False)
+    owner.bring()
+    yield owner
+    owner.end([host])
+
+
+@pytest.fixture
+def laptop(cleared: Fleet, tmp_path: Path) -> Iterator[Owner]:
+    owner = Owner(cleared, tmp_path)
+    owner.begin(cleared.hosts, cable=True)
+    yield owner
+    owner.end(cleared.hosts)
+
+
+def test_a_spark_sets_itself_up(on_spark: OwnerOnSpark) -> None:
+    """No address, no host key: a password and a yes."""
+    status, screen = on_spark.up(until="starting the model")
+    assert on_spark.asked == [PASSWORD, SET_UP] and status != 0, screen
+    status, screen = on_spark.up()
+    assert status == 0 and "How to use it" in screen, screen
+    assert on_spark.tool_call(on_spark.host) == CALL
+    status, screen = on_spark.up()
+    assert status == 0 and "Nothing to do" in screen and on_spark.asked == [PASSWORD], screen
+
+
+def test_a_pair_from_a_laptop(laptop: Owner) -> None:
+    """Three questions; killed in the middle, it goes on; then there is nothing to do, and every command finds it."""
+    first, second = laptop.fleet.hosts
+    addresses = [laptop.fleet.address(host) for host in (first, second)]
+    status, screen = laptop.up(*addresses, until="downloading the image")
+    assert laptop.asked == [KEYS, PASSWORD, SET_UP] and status != 0, screen
+    assert f"a pair, {first} p0 to {second} p0" in screen, screen
+    assert "and allow fabric_allow_activation" in screen and screen.count("GiB to download") == 3, screen
+    status, screen = laptop.up()
+    assert laptop.asked == [PASSWORD] and status == 0, screen
+    assert "Going on" in screen and "How to use it" in screen, screen
+    assert laptop.tool_call(first) == CALL
+    shown = laptop.gb10("ps", "-kK")
+    assert shown.returncode == 0 and shown.stdout.count("ready") == 2, shown.stdout + shown.stderr
+    status, screen = laptop.up()
+    assert status == 0 and "Nothing to do" in screen, screen
+
+
+def test_a_no_changes_nothing(cleared: Fleet, tmp_path: Path) -> None:
+    host = cleared.hosts[0]
+    owner = Owner(cleared, tmp_path)
+    owner.begin([host], cable=False)
+    for wrong, said in (
+        ({KEYS: "n"}, "no host key was accepted"),
+        ({PASSWORD: "wrong"}, "not let in"),
+        ({SET_UP: "n"}, "nothing was changed"),
+    ):
+        status, screen = owner.up(cleared.address(host), answers={**ANSWERS, **wrong})
+        assert status != 0 and said in screen, screen
+    assert cleared.manifest(host) is None and not (tmp_path / "config").exists()
+    owner.end([host])

@@ -1,0 +1,238 @@
+"""The parts of `gb10 up` that decide: clusters by cables, proposals, inventory, screen; and whose port it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import in_use
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+from gb10_fleet.discover.places import Place
+from gb10_fleet.playbook import Report
+from gb10_fleet.up import cli, offers, screen, use, written
+from gb10_fleet.up.cables import Cluster, WrongCables, clusters
+from scripts.gates import ROOT
+from tests.support.proofs import facts
+
+GIB = 2**30
+A, B, C = "spark-a", "spark-b", "spark-c"
+Heard = dict[str, list[dict[str, str]]]
+
+
+def cables(*joined: str) -> Heard:
+    """`spark-a p0 spark-b p0`: the first end has heard the other one."""
+    heard: Heard = {}
+    for one, port, other, there in (each.split() for each in joined):
+        heard.setdefault(one, []).append({"port": port, "host": other, "there_port": there})
+    return heard
+
+
+# -- cables
+
+
+def test_a_pair_by_either_port_or_both() -> None:
+    (pair,) = clusters([A, B], cables(f"{B} p1 {A} p1"))
+    assert (pair.topology, pair.ports, pair.words) == ("pair", ("p1",), f"{A}, {B}: a pair, {A} p1 to {B} p1")
+    (both,) = clusters([A, B], cables(f"{A} p0 {B} p0", f"{A} p1 {B} p1"))
+    assert both.ports == ("p0", "p1")
+
+
+def test_a_ring_in_the_order_of_its_cables() -> None:
+    (ring,) = clusters([A, B, C], cables(f"{A} p1 {C} p0", f"{C} p1 {B} p0", f"{B} p1 {A} p0"))
+    assert (ring.topology, ring.hosts) == ("ring", (A, C, B))
+
+
+def test_whoever_hears_several_is_on_a_switch() -> None:
+    (switch,) = clusters([A, B, C], cables(f"{A} p0 {B} p0", f"{A} p0 {C} p0", f"{B} p0 {C} p0"))
+    assert (switch.topology, switch.ports, switch.hosts) == ("switch", ("p0",), (A, B, C))
+
+
+def test_without_a_cable_each_serves_alone_and_strangers_do_not_count() -> None:
+    found = clusters([A, B], cables(f"{A} p0 somebody p0"))
+    assert [one.topology for one in found] == ["none", "none"]
+    pair, single = clusters([A, B, C], cables(f"{A} p0 {B} p0"))
+    assert (pair.hosts, single.hosts) == ((A, B), (C,))
+
+
+@pytest.mark.parametrize(
+    ("joined", "said"),
+    [
+        ([f"{A} p0 {B} p1"], f"At {B}, move it from p1 to p0"),
+        ([f"{A} p1 {B} p0", f"{B} p1 {C} p0"], "2 cables"),
+    ],
+)
+def test_cables_of_which_nothing_can_be_made(joined: list[str], said: str) -> None:
+    with pytest.raises(WrongCables, match=said):
+        clusters([A, B, C] if C in str(joined) else [A, B], cables(*joined))
+
+
+# -- models
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_three_models_that_fit_take_tools_and_are_fast_enough(hosts: int) -> None:
+    found = offers.best([offers.Room([121.63 * GIB] * hosts, [(2000, 2000, True)])])
+    assert len({one.model for one in found}) == offers.MOST
+    limits = catalog.load("models")["fit"]
+    for one in found:
+        assert not one.refusal and "tools: yes" in one.line and "Mbit/s" in one.line, one.line
+        assert one.plan.max_model_len >= limits["offer_context"]["value"]
+
+
+def test_a_small_disk_leaves_the_small_models_and_says_why_of_another() -> None:
+    room = offers.Room([121.63 * GIB], [(60, 60, True)])
+    assert all(one.weights < 60 for one in offers.best([room]))
+    assert "GiB more of disk" in offers.offer("openai/gpt-oss-120b", [room]).refusal
+    assert offers.best([offers.Room([4 * GIB], [(2000, 2000, True)])]) == []
+
+
+def test_the_room_is_that_of_the_disks_which_hold_image_and_models() -> None:
+    def disk(mount: str, gib: int) -> dict[str, object]:
+        return {"mount": mount, "size_bytes": 1, "free_bytes": gib * GIB}
+
+    one = {**facts(), "disks": [disk("/", 50), disk("/boot", 1)]}
+    two = {**facts(), "disks": [disk("/", 70), disk("/var/lib/docker", 31), disk("/var/lib", 5)]}
+    image = catalog.load("software")["vllm_image_disk"]["value"]
+    assert offers.room([one, two]).disks == [(50, 50, True), (31, 70, False)]
+    assert offers.room([one, two]).left(15) == [50 - image - 15, min(31 - image, 70 - 15)]
+    assert offers.room([{**facts(), "disks": []}]).left(15) == []
+
+
+# -- the inventory
+
+
+def fleet() -> written.Fleet:
+    pair = Cluster((A, B), "pair", ("p1",))
+    hosts = [written.Host(A, Place("192.0.2.11")), written.Host(B, Place("192.0.2.12", 2222)), written.Host(C, None)]
+    consents = {"fabric_allow_activation": True, "gb10_evidence_directory": "/e"}
+    return written.Fleet(
+        hosts, [pair, Cluster((C,))], "nvidia", consents, [{"vllm_model": "x/y"}, {"vllm_model": "x/y"}]
+    )
+
+
+def test_the_inventory_is_an_ordinary_one_and_is_read_back(tmp_path: Path) -> None:
+    file = written.write(fleet(), tmp_path, {Place("192.0.2.11"): {"ssh-ed25519": "AAAA"}})
+    sparks = yaml.safe_load(file.read_text())["all"]["children"]["sparks"]
+    pair = sparks["children"]["pair1"]
+    assert pair["hosts"] == {A: {"ansible_host": "192.0.2.11"}, B: {"ansible_host": "192.0.2.12", "ansible_port": 2222}}
+    assert pair["vars"] == {
+        "gb10_cluster": "pair1",
+        "fabric_topology": "pair",
+        "fabric_ports": ["p1"],
+        "vllm_model": "x/y",
+    }
+    assert sparks["hosts"][C]["ansible_connection"] == "local" and sparks["vars"]["fabric_allow_activation"] is True
+    assert (tmp_path / "known_hosts.txt").read_text() == "192.0.2.11 ssh-ed25519 AAAA\n"
+    known = written.read(tmp_path)
+    assert known and known.model == "x/y" and known.user == "nvidia"
+    assert {host.name: host.place for host in known.hosts} == {host.name: host.place for host in fleet().hosts}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hosts.yml", "known_hosts.txt"]
+
+
+def test_what_somebody_has_edited_is_not_written_over(tmp_path: Path) -> None:
+    written.refuse_edited(tmp_path)
+    file = written.write(fleet(), tmp_path, {})
+    written.refuse_edited(tmp_path)
+    file.write_text(file.read_text().replace("x/y", "x/z"))
+    with pytest.raises(written.Edited, match="was edited"):
+        written.refuse_edited(tmp_path)
+    file.write_text("all: [")
+    with pytest.raises(written.Edited, match="cannot be read"):
+        written.read(tmp_path)
+
+
+@pytest.mark.parametrize(("count", "network"), [(3, "192.168.96.0/21"), (4, "192.168.96.0/21"), (8, "192.168.96.0/20")])
+def test_a_ring_gets_a_network_that_is_large_enough(count: int, network: str) -> None:
+    names = [f"s{number}" for number in range(count)]
+    hosts = [written.Host(name, Place(name)) for name in names]
+    said = yaml.safe_load(written.Fleet(hosts, [Cluster(tuple(names), "ring", ("p0", "p1"))]).text())
+    assert said["all"]["children"]["sparks"]["children"]["ring1"]["vars"]["fabric_network"] == network
+
+
+# -- the screen
+
+
+def test_what_waits_for_a_consent_is_asked_for_by_name() -> None:
+    report = Report(
+        pending={
+            A: [{"role": "docker", "resource": "unit:docker", "action": "restart", "consent": "docker_allow_restart"}]
+        },
+        messages={
+            A: ["rails wait for your consent. Set fabric_allow_activation to true"],
+            B: ["fabric_replace_foreign"],
+        },
+        findings=[
+            {"host": B, "severity": "error", "accepted": None, "fact": "x", "way_out": "set driver_allow_move: true"},
+            {
+                "host": B,
+                "severity": "warn",
+                "accepted": None,
+                "fact": "x",
+                "way_out": "memory_protection_allow_stop: true",
+            },
+        ],
+    )
+    found = screen.lacking(report)
+    assert found == {
+        "docker_allow_restart": [A],
+        "driver_allow_move": [B],
+        "fabric_allow_activation": [A],
+        "fabric_replace_foreign": [B],
+    }
+    shown = "\n".join(screen.lines([], [], {A: ["container ollama (ollama)"]}, screen.Preview({}, found), []))
+    assert f"May restart {A}: restart or upgrade a Docker that runs" in shown and "(docker_allow_restart)" in shown
+    assert f"Left alone  {A}: container ollama" in shown
+    assert "allow docker_allow_restart" in screen.question([], ["docker_allow_restart"])
+
+
+def test_changes_are_counted_and_packages_named() -> None:
+    rows = [{"resource": "package:perftest"}, {"resource": "file:/a"}, {"resource": "file:/a"}, {"resource": "unit:x"}]
+    shown = "\n".join(screen.lines([], [], {}, screen.Preview({A: rows, B: rows}), []))
+    assert f"Changes     {A}, {B}: 1 package, 1 file, 1 systemd unit; packages: perftest" in shown
+    assert "May restart nothing" in shown
+
+
+def test_how_to_use_it_is_for_the_person_who_reads_it() -> None:
+    said = "\n".join(use.lines(fleet()))
+    assert "ssh -N -L 8000:127.0.0.1:8000 nvidia@192.0.2.11" in said and '"model": "x/y"' in said
+    here = written.Fleet([written.Host(C, None)], serving=[{"vllm_model": "x/y"}])
+    assert "ssh" not in "\n".join(use.lines(here))
+
+
+def test_the_steps_that_are_told_are_tasks_that_there_are() -> None:
+    tasks = "\n".join(path.read_text() for folder in ("playbooks", "roles") for path in (ROOT / folder).rglob("*.yml"))
+    assert [name for name in cli.STEPS if f"- name: {name}" not in tasks] == []
+
+
+# -- what somebody serves by hand
+
+
+def test_containers_of_others_are_named_and_ours_are_not() -> None:
+    rows = [{"Names": "my-vllm", "Image": "vllm:1"}, {"Names": "gb10-vllm", "Image": "ours"}, {"Image": "no name"}]
+    done = Completed(("docker",), 0, "\n".join([*map(json.dumps, rows), "no JSON"]))
+    assert in_use.containers(done) == [{"name": "my-vllm", "image": "vllm:1"}]
+    assert in_use.containers(Completed(("docker",), 127)) == []
+
+
+def test_the_models_of_the_user_are_named(tmp_path: Path) -> None:
+    for name in ("models--openai--gpt-oss-120b", "models--a--b--c", "datasets--x--y", ".locks"):
+        (tmp_path / ".cache/huggingface/hub" / name).mkdir(parents=True)
+    path = f"{tmp_path}/.cache/huggingface"
+    assert in_use.cache(str(tmp_path)) == {"path": path, "models": ["a/b--c", "openai/gpt-oss-120b"]}
+    assert in_use.cache(f"{tmp_path}/nobody")["models"] == [] == in_use.cache("")["models"]
+
+
+def test_who_listens_at_a_port_is_named(tmp_path: Path) -> None:
+    socket = "0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1"
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/tcp").write_text(f"  sl  local_address\n   {socket}\n")
+    process = tmp_path / "12"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd/3").symlink_to("socket:[4711]")
+    (process / "status").write_text("Name:\tpython3\nUid:\t0\t0\n")
+    assert in_use._listeners(8000, tmp_path) == [{"port": 8000, "who": "python3 (process 12 of root)"}]
+    assert in_use._listeners(8001, tmp_path) == []
