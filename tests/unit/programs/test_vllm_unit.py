@@ -877,27 +877,27 @@ def test_a_gid_index_by_hand_must_be_that_of_each_rail(tmp_path: Path, pinned: s
     host.raw["argv"] = ["docker", "run", "--env", f"NCCL_IB_GID_INDEX={pinned}", "image"]
     life = tables(host, rails=2)
     with pytest.raises(failures.Failure, match=fault) if fault else contextlib.nullcontext():
-        life._check_gid_by_hand()
+        life.rails.check_gid_by_hand(life.config.argv)
 
 
 def test_a_look_at_the_rails_costs_two_reads_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 3 s while the model serves; it read the tables from their beginning, up to 255 slots of each."""
     life = tables(Host(tmp_path), rails=4)
-    assert life._rail_fault() == ""
+    assert life.rails.fault() == ""
     reads: list[Path] = []
     real = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, **how: (reads.append(path), real(path, **how))[1])
-    assert life._rail_fault() == ""
+    assert life.rails.fault() == ""
     assert len(reads) == 2 * 4
 
 
 def test_an_address_that_moves_in_its_table_is_found_again_and_one_that_goes_is_missed(tmp_path: Path) -> None:
     life = tables(Host(tmp_path), rails=1)
-    assert life._rail_fault() == ""
+    assert life.rails.fault() == ""
     table = tmp_path / "sys/class/infiniband/roce0/ports/1/gids"
     (table / "3").rename(table / "7")
-    assert life._rail_fault() == ""
+    assert life.rails.fault() == ""
     (table / "7").write_text("::\n")
-    assert life._rail_fault() == "enp0 does not have its address 192.168.0.10"
+    assert life.rails.fault() == "enp0 does not have its address 192.168.0.10"
     (table / "9").write_text("::ffff:192.168.0.10\n")
-    assert life._rail_fault() == ""
+    assert life.rails.fault() == ""

@@ -29,11 +29,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
 )
 
 from .before_start import check_mounts, image_digest
-from .config import Config, WatchedRail
+from .config import Config
 from .door import Door
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
 from .measured import Keeper
+from .rails import Rails, read
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 from .turn import Turn
@@ -53,7 +54,6 @@ LOADING = "run/gb10-loading/turn"
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
 NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
-PINNED_GID = "NCCL_IB_GID_INDEX="
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -87,7 +87,7 @@ class Life:
         self.door = Door(status.path.parent, config.api)
         self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
-        self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
+        self.rails = Rails(config.rails, root)
         self.keeper = Keeper(config, root)
         self.stranger = False  # at the port of a server that does not serve yet
         self.stopping = self.announced = False
@@ -270,24 +270,6 @@ class Life:
             raise Failure("driver_incoherent", f"{verdicts[0]['id']}: {verdicts[0]['fact']}; {verdicts[0]['way_out']}")
         return None
 
-    def _rail_fault(self) -> str:
-        """The first rail that is not up with its address."""
-        for rail in self.config.rails:
-            if _read(self.root / f"sys/class/net/{rail.netdev}/carrier") != "1":
-                return f"{rail.netdev} has no carrier"
-            slot = self.slots.get(rail.netdev)
-            if slot is None or _read(slot) != rail.gid:
-                slot = self._slot_of(rail)
-                if slot is None:
-                    return f"{rail.netdev} does not have its address {rail.address}"
-                self.slots[rail.netdev] = slot
-        return ""
-
-    def _slot_of(self, rail: WatchedRail) -> Path | None:
-        """Where in the GID table of its port the rail's address stands. A table of a ConnectX-7 has 255 slots."""
-        table = self.root / f"sys/class/infiniband/{rail.hca}/ports/{rail.hca_port}/gids"
-        return next((slot for slot in _slots(table) if _read(slot) == rail.gid), None)
-
     # Meeting the others.
 
     def _meet(self, link: Link) -> None:
@@ -312,7 +294,7 @@ class Life:
                 self._prepare()
                 link.ready(asked)
                 asked = 0
-            fault, busy = self._rail_fault(), Waiting("another_loads", self._who_loads())
+            fault, busy = self.rails.fault(), Waiting("another_loads", self._who_loads())
             self.status.wait(*(("rail_down", fault) if fault else (busy if asked else said)[:2]))
 
     def _await_turn(self) -> None:
@@ -327,7 +309,7 @@ class Life:
     def _await_rails(self) -> None:
         """A cable that is out is no failure of this start: it would use up those that systemd grants."""
         while True:
-            fault = self._rail_fault()
+            fault = self.rails.fault()
             if not fault:
                 return
             self.status.wait("rail_down", fault)
@@ -345,20 +327,11 @@ class Life:
         say(said)
         if code:
             raise Failure("memory_short", printable(said))
-        self._check_gid_by_hand()
+        self.rails.check_gid_by_hand(self.config.argv)
         if self.config.gid_file:
             code, said = self._ask(str(self.root / GID_INDEX), self.config.gid_file, str(self.root / "sys"))
             if code:
                 raise Failure("gid_not_as_planned", printable(said))
-
-    def _check_gid_by_hand(self) -> None:
-        """An index that somebody pinned for NCCL must be that of each rail: it takes one for all."""
-        pinned = next((word.partition("=")[2] for word in self.config.argv if word.startswith(PINNED_GID)), "")
-        for rail in self.config.rails if pinned else ():
-            slot = self._slot_of(rail)
-            if slot and slot.name != pinned:
-                text = f"{PINNED_GID}{pinned} by hand, and {rail.netdev} has its address at index {slot.name}"
-                raise Failure("gid_not_as_planned", text)
 
     # Serving.
 
@@ -409,7 +382,7 @@ class Life:
             if gone is not None and time.monotonic() - gone > timing.gone:
                 raise verdict_of_gone(self.log)
             # A cable that is out stops NCCL for good, also where the hosts hear each other over another network.
-            fault, now = self._rail_fault(), time.monotonic()
+            fault, now = self.rails.fault(), time.monotonic()
             if now > load_until:
                 self.turn.end()
             if not fault:
@@ -482,7 +455,7 @@ class Life:
 
     def _ooms(self) -> int:
         """Processes that the kernel has killed for want of memory, since the boot."""
-        found = re.search(r"(?m)^oom_kill (\d+)$", _read(self.root / "proc/vmstat"))
+        found = re.search(r"(?m)^oom_kill (\d+)$", read(self.root / "proc/vmstat"))
         return int(found[1]) if found else 0
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
@@ -501,18 +474,3 @@ class Life:
 
 def _exit_status(code: int) -> int:
     return 128 - code if code < 0 else code
-
-
-def _slots(table: Path) -> list[Path]:
-    try:
-        return list(table.iterdir())
-    except OSError:
-        return []
-
-
-def _read(path: Path) -> str:
-    """A file of the kernel; empty where it has no value."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
