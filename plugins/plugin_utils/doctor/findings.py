@@ -37,7 +37,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks impo
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory, own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import check_security_floors
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import FLOOR, check_security_floors
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.vendor_updates import check_vendor_updates
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.wish_check import check_wishes
@@ -77,6 +77,20 @@ def of_document(host: str, said: Mapping[str, Any]) -> Finding:
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")
+
+
+def warnings(findings: Sequence[Finding]) -> list[str]:
+    """Say each warning in one line, and what is below its security floor in one for all of it."""
+    said = [each for each in findings if each.severity == "warn" and not each.accepted]
+    old = [each for each in said if each.id == FLOOR]
+    if len(old) < 2:
+        return [f"{each.host}: {each.id}: {each.fact}" for each in said]
+    names = ", ".join(each.fact.partition(" is ")[0] for each in old)
+    summed = (
+        f"{old[0].host}: {FLOOR}: {len(old)} components have published vulnerabilities: {names}. "
+        "`gb10 doctor -i INVENTORY` says what to set"
+    )
+    return [*(f"{each.host}: {each.id}: {each.fact}" for each in said if each.id != FLOOR), summed]
 
 
 def refusal(findings: Sequence[Finding]) -> str | None:
