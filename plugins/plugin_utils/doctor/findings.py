@@ -24,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import (
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import accept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import FLOOR
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, severities
 
@@ -59,6 +60,20 @@ def state_refused(host: str, text: str) -> Finding:
     return Finding(
         "state_refused", severities()["state_refused"][0], host, text, "repair what it names, then run again"
     )
+
+
+def warnings(findings: Sequence[Finding]) -> list[str]:
+    """Say each warning in one line, and what is below its security floor in one for all of it."""
+    said = [each for each in findings if each.severity == "warn" and not each.accepted]
+    old = [each for each in said if each.id == FLOOR]
+    if len(old) < 2:
+        return [f"{each.host}: {each.id}: {each.fact}" for each in said]
+    names = ", ".join(each.fact.partition(" is ")[0] for each in old)
+    summed = (
+        f"{old[0].host}: {FLOOR}: {len(old)} components have published vulnerabilities: {names}. "
+        "`gb10 doctor -i INVENTORY` says what to set"
+    )
+    return [*(f"{each.host}: {each.id}: {each.fact}" for each in said if each.id != FLOOR), summed]
 
 
 def refusal(findings: Sequence[Finding]) -> str | None:

@@ -14,6 +14,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import faults, is_faulty
 
+FLOOR = "security_floor"
+
 
 def check_security_floors(subject: Subject) -> Iterator[Finding]:
     """Each component below its floor, once: as it is installed, as a variable would install it, or as in the image."""
@@ -25,7 +27,7 @@ def check_security_floors(subject: Subject) -> Iterator[Finding]:
         if found:
             state, way_out = found
             fact = f"{entry['component']} {state}, below {entry['value']} ({entry['advisory']}, {entry['date']})"
-            yield subject.say("security_floor", fact, way_out)
+            yield subject.say(FLOOR, fact, way_out)
 
 
 def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[str, str]) -> tuple[str, str] | None:
@@ -42,8 +44,12 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
         return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
     inside = contents.get(entry["component"])
     if inside and is_faulty(inside, entry):
-        image = subject.setting("vllm_image")
-        return f"is {inside} in {image}", f"set vllm_image to one with {floor} or later; keep vllm_host on loopback"
+        image, default = subject.setting("vllm_image"), subject.catalog["software"]["vllm_image"]
+        why = f" (our default: {default['below_floor']})" if image == default["value"] else ""
+        return (
+            f"is {inside} in {image}{why}",
+            f"set vllm_image to one with {floor} or later; keep vllm_host on loopback",
+        )
     return None
 
 
@@ -54,7 +60,7 @@ def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
     if not pin or not is_faulty(upstream_version(pin), entry):
         return None
     reference = subject.catalog["software"].get(role, {})
-    since = f"reference of {reference['date']}" if pin == reference.get("value") else "set in the inventory"
+    since = f"our default: {reference['below_floor']}" if pin == reference.get("value") else "set in the inventory"
     return f"{entry['pin']} asks for {upstream_version(pin)} ({since})"
 
 

@@ -148,7 +148,7 @@ def judge(
             },
         }
     if refuse:
-        result["warnings"] = [f"{f.host}: {f.id}: {f.fact}" for f in found if f.severity == "warn" and not f.accepted]
+        result["warnings"] = findings.warnings(found)
         # Nobody else will say it: the run ends here for a unchanged host.
         result["warnings"] += host.warnings(own.name, answer) if answer and unchanged else []
     return result

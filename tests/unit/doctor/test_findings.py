@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     refusal,
     refused,
     state_refused,
+    warnings,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import GIB, MENDED_BY_A_MOVE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
@@ -477,6 +478,23 @@ def test_five_components_below_their_floor_are_five_findings_with_advisory_and_d
             assert word in finding.fact
 
 
+def test_several_of_them_are_one_line_with_a_command() -> None:
+    found = floors("example/vllm:1", OLD)
+    (line,) = warnings(found)
+    assert "5 components have published vulnerabilities: NVIDIA driver 580, NVIDIA Container Toolkit, Docker" in line
+    assert line.endswith("`gb10 doctor -i INVENTORY` says what to set")
+    assert warnings(found[:1]) == [f"spark-a: security_floor: {found[0].fact}"]
+    assert warnings([replace(each, accepted="ticket 7") for each in found]) == []
+
+
+def test_a_default_below_its_floor_says_why() -> None:
+    known = CATALOG["software"]
+    pins = {f"{role}_version": known[role]["value"] for role in ("docker", "container_toolkit")}
+    said = [each.fact for each in floors(known["vllm_image"]["value"], {}, **pins)]
+    for name in ("docker", "container_toolkit", "vllm_image"):
+        assert any(f"(our default: {known[name]['below_floor']})" in fact for fact in said), said
+
+
 @pytest.mark.parametrize(
     ("version", "says"),
     [
@@ -528,7 +546,7 @@ def test_an_image_by_tag_and_digest_is_judged_by_its_tag_and_the_default_is_one(
         (
             {},
             "5:29.2.1-1~ubuntu.24.04~noble",
-            ["is not installed, and docker_version asks for 29.2.1 (reference of 2026"],
+            ["is not installed, and docker_version asks for 29.2.1 (our default: the DGX release"],
         ),
         (OLD, "5:29.2.0-1~x", ["is 29.2.1", "docker_version asks for 29.2.0 (set in the inventory): set it to 29.5.1"]),
         (OLD, "5:29.5.1-1~x", ["is 29.2.1", "move docker-ce to 29.5.1"]),
