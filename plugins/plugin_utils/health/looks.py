@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import types
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import LINE as SERVICES
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
@@ -55,6 +57,20 @@ def of_line(line: str) -> dict[str, Any] | None:
         return {"silent": "its answer is no JSON"}
     wrong = facts_schema.differs(look, Look, "look") or schema.problem(look["reading"])
     return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
+
+
+def services_of(reply: Reply) -> dict[str, Any]:
+    """The services of a host by its answer, or why there are none; empty where it gave no answer at all."""
+    line = next((line for line in reply.stdout.splitlines() if line.startswith(SERVICES)), "")
+    if not line:
+        return {}
+    try:
+        said = json.loads(line[len(SERVICES) :])
+        services, error = said.get("services"), said.get("error")
+    except (ValueError, RecursionError, AttributeError):
+        return {"error": "its answer is no JSON"}
+    wrong = error or facts_schema.differs(services, list[Said], "services")
+    return {"error": printable(str(wrong))} if wrong else {"services": cleaned(services)}
 
 
 def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:
