@@ -51,7 +51,7 @@ class Question:
     def failure(self, text: str, answered: bool = False) -> Finding:
         """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
         name, members = self.host.name, self.host.members
-        others = any(other not in members for other in self.subject.run)
+        others = any(other not in members for other in self.subject.run or ())
         cluster = str(self.subject.setting("gb10_cluster") or name)
         return from_failure(name, text, answered, cluster, len(members), others)
 
