@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import layout_timer
@@ -32,8 +33,8 @@ Until = Annotated[
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
 # What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
-_MODULE, _LAYOUTS = "gb10.fleet.spark_facts", "layouts"
-_ASKS = {_MODULE: "services", _LAYOUTS: "msg"}
+_MODULE, _LAYOUTS = "gb10.fleet.glance", "layouts"
+_ASKS = {_MODULE: "hosts", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -108,19 +109,37 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     if report.cut:  # who has not answered by then is not silent, and who has is not everybody
         _end(f"{order.playbook}: {outcome.name}; {report.errors[0]}", outcome)
-    silent = _silent(report)
-    if outcome is not Outcome.done and not report.answers[_MODULE]:
+    answers = _answers(report)
+    silent = _silent(report, answers)
+    if not answers and (silent or outcome is not Outcome.done):
+        outcome = Outcome.unreachable if report.silent else outcome or Outcome.failed
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
     inventory = [json.loads(result["msg"]) for result in report.answers[_LAYOUTS].values()] or [{}]
-    found = rows(report.answers[_MODULE])
+    found = rows(answers)
     return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer"))), report
 
 
-def _silent(report: Report) -> list[str]:
-    return [host for host in report.hosts if host not in report.answers[_MODULE]]
+def _answers(report: Report) -> dict[str, Mapping[str, Any]]:
+    """What each host said. One that did not stands in the report then, as where each has a task of its own."""
+    hosts = {host: said for result in report.answers[_MODULE].values() for host, said in result["hosts"].items()}
+    found = {host: said for host, said in hosts.items() if said["services"] is not None}
+    for host, said in hosts.items():
+        if said["silent"]:
+            report.silent[host] = Finding(**said["silent"])
+            report.messages[host] = [report.silent[host].fact]
+        elif host not in found:
+            report.messages[host] = [str(said["error"])]
+    if hosts:
+        counts = {"ok": found, "dark": report.silent, "failures": report.messages.keys() - report.silent.keys()}
+        report.stats = {word: dict.fromkeys(names, 1) for word, names in counts.items()}
+    return found
+
+
+def _silent(report: Report, answers: Container[str]) -> list[str]:
+    return [host for host in report.hosts if host not in answers]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -182,8 +201,9 @@ def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: J
 def _as_json(order: Order, now: datetime) -> NoReturn:
     """One object, also where no host answers or Ansible could not begin."""
     outcome, report = run(order, quiet=True)
-    silent = _silent(report)
-    answer = document(rows(report.answers[_MODULE]), silent, now)
+    answers = _answers(report)
+    silent = _silent(report, answers)
+    answer = document(rows(answers), silent, now)
     if silent and not report.cut:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}

@@ -9,11 +9,12 @@ import json
 import os
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
@@ -43,20 +44,27 @@ class ActionModule(OwnAction):
 
     def _once(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         """What each host said: its looks, or the reason of its silence. The first are asked while ways are made."""
-        routes, message = scan.Routes(self), carried.Message()
+        routes, message = scan.Routes(self), carried.Message(services=options["services"])
         found: dict[str, Any] = {}
+        clusters: dict[str, str] = {}
 
         def ways() -> Iterator[scan.Way]:
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
+                    clusters[name] = str(routes.value(variables, "gb10_cluster") or name)
                     yield routes.way(name, variables, transport.command_of(routes, variables), message)
                 except AnsibleError as error:
                     found[name] = {"looks": [], "silent": printable(str(error))}
+                    if options["services"]:
+                        found[name] = {"services": None, "error": printable(str(error)), "silent": None}
 
         limits = {"concurrency": options["concurrency"], "timeout_s": options["timeout_s"]}
         for reply in scan.ask(ways(), progress=lambda done, total: None, **limits):
-            found[reply.host] = looks.of_reply(reply, options["timeout_s"])
+            if options["services"]:
+                found[reply.host] = _services(reply, clusters, options["timeout_s"])
+            else:
+                found[reply.host] = looks.of_reply(reply, options["timeout_s"])
         return {name: found[name] for name in names}
 
     def _follow(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +81,19 @@ class ActionModule(OwnAction):
                     listener.gone(name, str(error))
             stream.Talks(targets, listener.line, listener.gone, AGAIN_S).listen(listener.there)
         return {}
+
+
+def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
+    """`services`; else the error of a host that answered, or the finding of one that did not."""
+    said = {"services": None, "error": None, "silent": None, **looks.services_of(reply)}
+    if said["services"] is not None or said["error"]:
+        return said
+    mine = clusters[reply.host]
+    size = sum(cluster == mine for cluster in clusters.values())
+    text = f"no answer within {timeout_s:g} s" if reply.status is None else f"{reply.stderr}\n{reply.stdout}"
+    answered = reply.status not in (None, scan.SSH_FAILED)
+    finding = from_failure(reply.host, printable(text), answered, mine, size, size < len(clusters))
+    return {**said, "silent": finding.as_dict()}
 
 
 class _Listener:

@@ -25,6 +25,10 @@ options:
   pipe:
     description: A named pipe for each look, as one line of JSON. Without it, each host is looked at once.
     type: path
+  services:
+    description: Of each host only its services, as RV(gb10.fleet.services#module:services) has them. Not with O(pipe).
+    type: bool
+    default: false
   concurrency:
     description: How many hosts are asked at the same time, without O(pipe).
     type: int
@@ -61,6 +65,7 @@ RETURN = r"""
 hosts:
   description:
     - What each host said, without O(pipe). C(looks) are one or two, C(silent) is the reason where there is none.
+    - With O(services), a host has C(services), or C(error), or C(silent): the finding of a host that gave no answer.
     - A look has C(reading), as RV(gb10.fleet.spark_facts#module:health) with one sample, and C(services).
   returned: always
   type: dict

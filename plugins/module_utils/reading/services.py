@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -14,9 +15,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import A
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
+LINE = "GB10-SERVICES:"  # all of them behind it, as JSON
 _UNITS = "/etc/systemd/system"
 _UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
@@ -76,6 +78,15 @@ def read(system: System) -> list[Service]:
     wishes = {wish["unit"]: wish for wish in read_wishes(HostReader(system=system))}
     live = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
     return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
+
+
+def main() -> None:
+    """Say the services of this host, or why they cannot be read."""
+    try:
+        said: dict[str, Any] = {"services": read(System())}
+    except HostError as error:
+        said = {"error": str(error)}
+    print(f"\n{LINE}{json.dumps(said)}", flush=True)
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> Service:

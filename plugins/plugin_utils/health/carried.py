@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What travels to a host for a look at it: the sources of module_utils/reading/glance.py and of what it imports.
+"""What travels to a host for a look at it: the sources of a reader in module_utils/reading, and of what it imports.
 
 A host keeps them in memory till the next boot, as it does the engine, so that they are compiled once. Where it cannot,
 they run from what was sent.
@@ -42,43 +42,45 @@ if usable():
     sys.path.insert(0, place)
 else:
     sys.meta_path.insert(0, InMemory(sources))
-from {package}.reading import glance
-glance.main({every_s!a})
+from {package}.reading import {reader}
+{reader}.main({arguments})
 """
 
 
 class Message:
     """As scan.Message: everything is in the program, and a host has nothing to ask for."""
 
-    def __init__(self, every_s: float = 0, folder: str = CACHE) -> None:
-        self._every_s, self._folder = every_s, folder
+    def __init__(self, every_s: float = 0, folder: str = CACHE, *, services: bool = False) -> None:
+        """`services`: of the host its services alone, and no look."""
+        self._call = ("services", "") if services else ("glance", repr(every_s))
+        self._folder = folder
 
     def program(self) -> bytes:
-        return _program(self._every_s, self._folder)
+        return _program(*self._call, self._folder)
 
     def reply(self, line: str) -> bytes | None:
         return None
 
 
 @cache
-def _program(every_s: float, folder: str) -> bytes:
+def _program(reader: str, arguments: str, folder: str) -> bytes:
     """The same for every host."""
     installer = Path(install.__file__).read_text(encoding="utf-8")
-    names = {"folder": folder, "digest": _digest(), "packed": _packed(), "package": PACKAGE}
-    whole = _START.format(installer=installer, every_s=every_s, **names).encode()
+    packed = _packed(reader)
+    names = {"folder": folder, "digest": _digest(packed), "packed": packed, "package": PACKAGE}
+    whole = _START.format(installer=installer, reader=reader, arguments=arguments, **names).encode()
     return b"#%d\n%b" % (len(whole), whole)
 
 
-@cache
-def _digest() -> str:
-    return hashlib.sha256(_packed().encode()).hexdigest()
+def _digest(packed: str) -> str:
+    return hashlib.sha256(packed.encode()).hexdigest()
 
 
 @cache
-def _packed() -> str:
+def _packed(reader: str) -> str:
     return base64.b64encode(
         zlib.compress(
-            json.dumps(transport.sources_of("reading/glance")).encode(),
+            json.dumps(transport.sources_of(f"reading/{reader}")).encode(),
             9,
         )
     ).decode()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import LINE as SERVICES
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 
@@ -54,6 +56,20 @@ def of_line(line: str) -> dict[str, Any] | None:
         return {"silent": "its answer is no JSON"}
     wrong = schema.problem(look, Look, "look")
     return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
+
+
+def services_of(reply: Reply) -> dict[str, Any]:
+    """The services of a host by its answer, or why there are none; empty where it gave no answer at all."""
+    line = next((line for line in reply.stdout.splitlines() if line.startswith(SERVICES)), "")
+    if not line:
+        return {}
+    try:
+        said = json.loads(line[len(SERVICES) :])
+        services, error = said.get("services"), said.get("error")
+    except (ValueError, RecursionError, AttributeError):
+        return {"error": "its answer is no JSON"}
+    wrong = error or schema.problem(services, list[Service], "services")
+    return {"error": printable(str(wrong))} if wrong else {"services": cleaned(services)}
 
 
 def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, layout_timer, playbook, services_cli
@@ -51,22 +52,18 @@ class Hosts:
             of_the_inventory = {"step": "layouts", "host": next(iter(self.found), "a")}
             named = of_the_inventory | {"res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents})}}
             report.take({"event": "runner_on_ok", "event_data": named})
-            for host, services in self.found.items():
-                read = {"resolved_action": "gb10.fleet.spark_facts", "host": host, "res": {"services": services}}
-                report.take({"event": "runner_on_ok", "event_data": read})
-            for host in self.silent:
-                report.take(
-                    {"event": "runner_on_unreachable", "event_data": {"host": host, "res": {"msg": "timed out"}}}
-                )
-            for host, msg in self.bad.items():
-                report.take({"event": "runner_on_failed", "event_data": {"host": host, "res": {"msg": msg}}})
-            report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
-            report.stats["failures"] = dict.fromkeys(self.bad, 1)
+            nothing = {"services": None, "error": None, "silent": None}
+            hosts: dict[str, Any] = {host: {**nothing, "services": services} for host, services in self.found.items()}
+            hosts |= {host: {**nothing, "silent": from_failure(host, "timed out").as_dict()} for host in self.silent}
+            hosts |= {host: {**nothing, "error": msg} for host, msg in self.bad.items()}
+            first = next(iter(hosts))
+            read = {"resolved_action": "gb10.fleet.glance", "host": first, "res": {"hosts": hosts}}
+            report.take({"event": "runner_on_ok", "event_data": read})
+            report.stats = {"ok": {first: 1}}
             if self.canceled:
                 report.canceled, report.errors, report.stats = True, [playbook.INTERRUPTED], {}
                 return Outcome.interrupted, report
-            failed = Outcome.failed if self.bad else Outcome.done
-            return (Outcome.unreachable if self.silent else failed), report
+            return Outcome.done, report
         self.orders.append(order)
         return self.outcome(order.variables.get("gb10_wish", {})), report
 

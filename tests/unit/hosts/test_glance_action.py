@@ -8,8 +8,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.fleet.plugins.action import glance
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import looks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
 
 from tests.support.plays import SSH, put_ssh, run_playbook
 
@@ -44,6 +46,31 @@ def test_all_hosts_are_looked_at_once(tmp_path: Path) -> None:
     assert hosts["away"] == {"looks": [], "silent": "ssh: connect to host 192.0.2.9 port 22: No route to host"}
     (look,) = hosts["fine"]["looks"]
     assert look["reading"]["samples"][0]["memory"]["total_bytes"] > 0 and look["services"] == []
+
+
+def test_the_services_of_all_hosts_in_one_task(tmp_path: Path) -> None:
+    hosts = play(tmp_path, "services: true")["hosts"]
+    assert hosts["fine"] == {"services": [], "error": None, "silent": None}
+    silent = hosts["away"].pop("silent")
+    assert hosts["away"] == {"services": None, "error": None}
+    assert (silent["id"], silent["host"]) == ("unreachable", "away") and "No route to host" in silent["fact"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("", {}),
+        ("hello", {}),
+        ('GB10-SERVICES:{"services": []}', {"services": []}),
+        ('GB10-SERVICES:{"error": "no systemd"}', {"error": "no systemd"}),
+        ("GB10-SERVICES:{", {"error": "its answer is no JSON"}),
+        ("GB10-SERVICES:[]", {"error": "its answer is no JSON"}),
+    ],
+)
+def test_an_answer_about_services_is_judged(said: str, found: dict[str, Any]) -> None:
+    assert looks.services_of(scan.Reply("a", 0, f"Welcome\n{said}\n", "")) == found
+    wrong = looks.services_of(scan.Reply("a", 0, 'GB10-SERVICES:{"services": [{"name": 3}]}', ""))
+    assert "services" in wrong["error"] and wrong.keys() == {"error"}
 
 
 def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:
