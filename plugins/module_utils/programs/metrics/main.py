@@ -39,6 +39,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
         _keep(host, notes, "history", findings.of_history(reading, notes.reasons))
     for path in notes.reasons:
         samples += sample("gb10_unknown", 1, part=part, path=path)
+    samples += sample("gb10_collector_interval_seconds", settings["every_s"][part], part=part)
     return exposition.render(samples + _of_itself(part, host, began)) + of_vllm
 
 
