@@ -102,7 +102,11 @@ def promtool(tmp_path: Path, tests: list[dict[str, Any]]) -> subprocess.Complete
 
 FIRING = "count by (alertname) (ALERTS{alertstate='firing', alertname!~'Former.*'})"
 # What fires by the finding of the collector and did not by the former PromQL, or the other way round.
-FOUND = "|".join(name for name, entry in ALERTS.items() if "expr" not in entry)
+FOUND = "|".join(
+    rule["alert"].removeprefix("Former")
+    for rule in yaml.safe_load(FORMER.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    if "alert" in rule
+)
 NEW = f"count by (alertname) (ALERTS{{alertstate='firing', alertname=~'{FOUND}'}})"
 OLD = (
     "count by (alertname) (label_replace(ALERTS{alertstate='firing', alertname=~'Former.*'},"
