@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -134,7 +135,8 @@ class Spark:
         label = "unit:gb10-vllm.service"
         declared = {"unit": "gb10-vllm.service", "enabled": True, "state": "started"}
         entry = manifests.Entry({}, declared, {}, None, (), (), (), 0, orphan=False)
-        known = manifests.Manifest({label: entry}, None, {label: wish} if wish else {})
+        rail = entry._replace(declared={"nm_profile": "gb10-p0", "interface": "enp1s0f0np0"}, order=1)
+        known = manifests.Manifest({label: entry, "nm_profile:gb10-p0": rail}, None, {label: wish} if wish else {})
         self.write(manifests.MANIFEST, manifests.serialise(known))
 
     def status(self, phase: str, failures: int = 0) -> None:
@@ -269,6 +271,16 @@ def _page_cache(spark: Spark) -> None:
     spark.memory(MemFree=68, Cached=40)
 
 
+def _gone(spark: Spark) -> None:
+    """The adapter has left the PCIe bus."""
+    shutil.rmtree(spark.root / RAIL.lstrip("/"))
+
+
+def _never_started(spark: Spark) -> None:
+    shutil.rmtree(spark.root / "run/gb10-vllm")
+    _down(spark)
+
+
 def _down(spark: Spark) -> None:
     (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
 
@@ -316,6 +328,13 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
     "Gb10ServiceSilent": _attribute(serves_nothing=True),
     "Gb10CacheFull": _queue,
+}
+
+
+# Faults that are complete: the series that told of them is gone as well.
+COMPLETE: dict[str, tuple[str, Callable[[Spark], None]]] = {
+    "the adapter left the bus": ("Gb10RailDown", _gone),
+    "never started since the boot": ("Gb10ServiceDown", _never_started),
 }
 
 

@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
-from tests.support.monitored import FAULTS, Spark, healthy, samples
+from tests.support.monitored import COMPLETE, FAULTS, Spark, healthy, samples
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "roles/monitoring/files/gb10-rules.yml"
@@ -175,3 +175,15 @@ def test_a_sound_host_raises_nothing(state: str, fault: Callable[[Spark], None],
     silent = {tick: list[str]() for tick in range(50)}
     done = promtool(tmp_path, [group(series, silent), group(series, silent, DIFFERENCE)])
     assert done.returncode == 0, f"{state}: {done.stdout[-3000:]}"
+
+
+@PROMTOOL
+@pytest.mark.parametrize("case", sorted(COMPLETE))
+def test_a_fault_that_takes_its_series_along_fires_until_it_is_mended(case: str, tmp_path: Path) -> None:
+    alert, fault = COMPLETE[case]
+    lasts = 30
+    series = history(tmp_path, fault, (CALM, lasts, 3))
+    held = int(rules.hold_s(ALERTS[alert], KNOWN) / KNOWN["interval_s"])
+    fires = {CALM + tick: [alert] if tick >= held else [] for tick in range(lasts)}
+    done = promtool(tmp_path, [group(series, {**fires, CALM + lasts + 1: []})])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

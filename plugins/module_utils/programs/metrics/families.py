@@ -48,6 +48,11 @@ NOW = {
     ),
     "gb10_oom_kills_total": (COUNTER, "How often the kernel killed for memory since the boot.", "/proc/vmstat"),
     "gb10_rail_up": (GAUGE, "1 where the port is ACTIVE.", _RDMA),
+    "gb10_rail_planned": (
+        GAUGE,
+        "1 for a network device that the role fabric set up as a rail.",
+        "the manifest of the engine",
+    ),
     "gb10_rail_link_bits_per_second": (GAUGE, "Rate of the link.", _RDMA),
     "gb10_rail_pcie_lanes": (GAUGE, "PCIe lanes in use.", _RDMA),
     "gb10_rail_pcie_transfers_per_second": (GAUGE, "PCIe speed of a lane.", _RDMA),

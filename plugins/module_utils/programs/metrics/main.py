@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
-from . import exposition, findings, history, now, services
+from . import exposition, findings, history, now, planned, services
 from .exposition import Samples, sample
 
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
@@ -48,7 +48,8 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     zones = notes.read("zones", lambda: sensors.read_zones(host))
     errors = settings["rules"]["rail_errors"]
     samples = now.read(host, notes, seen, zones or [], errors)
-    served = services.read(host, notes, dict(settings["vllm_families"]), fetch)
+    wanted = planned.read(host, notes)
+    served = services.read(host, notes, dict(settings["vllm_families"]), fetch, wanted.services)
     seen["servings"] = served.servings
     for rail in seen["rails"] or ():  # the other hundred counters tell of no fault
         rail["counters"] = {name: count for name, count in rail["counters"].items() if name in errors}
@@ -56,7 +57,7 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     last = findings.follow(findings.kept(host, "samples", []), seen, most, settings["gap_s"])
     _keep(host, notes, "samples", last)
     reading = {"samples": last, "zones": zones, "services": served.services}
-    return samples + served.samples + findings.find(host, notes, reading, settings), served.text
+    return samples + wanted.samples + served.samples + findings.find(host, notes, reading, settings), served.text
 
 
 def _keep(host: HostReader, notes: Notes, name: str, what: Any) -> None:

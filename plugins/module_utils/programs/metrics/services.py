@@ -10,17 +10,14 @@ families that catalog/monitoring.yml names, with the service as a label. No port
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import in_force
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
-from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
     Notes,
@@ -38,27 +35,12 @@ RUNNING = "/run/systemd/units/invocation:"
 DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
-_UNIT = re.compile(r"unit:gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\.service\Z")
 Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of /metrics
 
 
 def names(host: HostReader) -> list[str]:
     """Of all services that have run here since the boot: vllm, and vllm-NAME."""
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
-
-
-def wanted(host: HostReader) -> dict[str, bool]:
-    """Of each service whose unit a role keeps running: whether it should run now."""
-    try:
-        known = manifests.load(host.system)
-    except HostError as error:
-        raise Unknown(str(error)) from None
-    stopped = in_force(known.wishes, host.system.clock.utc())
-    return {
-        unit[1]: label not in stopped and not entry.declared.get("woken_by")
-        for label, entry in known.resources.items()
-        if (unit := _UNIT.match(label)) and not entry.orphan and entry.declared.get("state") == "started"
-    }
 
 
 class Read(NamedTuple):
@@ -70,14 +52,14 @@ class Read(NamedTuple):
     servings: dict[str, Any]
 
 
-def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> Read:
+def read(
+    host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch, planned: Iterable[str] = ()
+) -> Read:
+    """`planned`: services that should be there, whether they have run since the boot or not."""
     samples: Samples = []
     texts: dict[str, str] = {}
     read = Read(samples, "", {}, {})
-    keeps = notes.read("services_wanted", lambda: wanted(host)) or {}
-    for name, so in keeps.items():
-        samples += sample("gb10_service_wanted", so, service=name)
-    for name in sorted({*names(host), *keeps}):
+    for name in sorted({*names(host), *planned}):
         found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
         texts.update({name: text} if text else {})
