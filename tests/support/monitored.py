@@ -6,14 +6,17 @@ import contextlib
 import io
 import json
 import re
+import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -68,7 +71,11 @@ class Spark:
         self.calm()
 
     def calm(self) -> None:
-        self.silent = self.frozen = self.serves_nothing = False
+        self.silent = self.frozen = self.serves_nothing = self.unwritten = False
+        self.free, self.certificate_days = 40, 60
+        self.write("/etc/gb10-fleet/gateway.conf", "ssl_certificate /etc/gb10-fleet/cert.pem;")
+        self.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [-1e6]}))
+        self.manifest()
         self.running, self.waiting, self.cache, self.rate = 1, 0, 0.4, 30
         self.events: list[str] = []
         self.clean, self.worn, self.computing, self.rail_errors = True, 2, True, 0
@@ -123,6 +130,15 @@ class Spark:
         self.write("/sys/class/thermal/thermal_zone0/type", "acpitz")
         self.write("/sys/class/thermal/thermal_zone0/temp", str(int(heat * 1000)))
 
+    def manifest(self, wish: manifests.Wish | None = None) -> None:
+        """The engine keeps the service running; `wish`: somebody stopped it."""
+        label = "unit:gb10-vllm.service"
+        declared = {"unit": "gb10-vllm.service", "enabled": True, "state": "started"}
+        entry = manifests.Entry({}, declared, {}, None, (), (), (), 0, orphan=False)
+        rail = entry._replace(declared={"nm_profile": "gb10-p0", "interface": "enp1s0f0np0"}, order=1)
+        known = manifests.Manifest({label: entry, "nm_profile:gb10-p0": rail}, None, {label: wish} if wish else {})
+        self.write(manifests.MANIFEST, manifests.serialise(known))
+
     def status(self, phase: str, failures: int = 0) -> None:
         failure = {"verdict": "engine_died", "text": "said"} if failures else None
         said = {"phase": phase, "failures": failures, "failure": failure}
@@ -137,6 +153,9 @@ class Spark:
         if argv[0] == "nvme":
             log = {"critical_warning": 0, "avail_spare": 100, "percent_used": self.worn}
             return Completed(tuple(argv), 0, json.dumps({**log, "media_errors": 0, "unsafe_shutdowns": 3}))
+        if argv[0] == "openssl":
+            ends = time.gmtime(self.now_s + self.certificate_days * 86400)
+            return Completed(tuple(argv), 0, time.strftime("notAfter=%b %d %H:%M:%S %Y GMT\n", ends))
         if argv[0] == "journalctl":
             return Completed(tuple(argv), 0, self._journal(argv))
         return Completed(tuple(argv), 127)
@@ -195,12 +214,15 @@ class Spark:
             self.symbol_errors += self.rail_errors
             self.write(f"{RAIL}/ports/1/counters/symbol_error", str(self.symbol_errors))
             self.written = self._collected()
-        return "".join(self.written.values())
+        return "" if self.unwritten else "".join(self.written.values())
+
+    def _space(self, _path: str) -> Any:
+        return SimpleNamespace(f_blocks=100, f_bavail=self.free)
 
     def _collected(self) -> dict[str, str]:
         """As the files of a host: by part."""
         system = System(self.root, self.run, privileged=True, clock=SetClock(self.now_s))
-        host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s)
+        host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s, statvfs=self._space)
         return {part: main.collect(part, host, self.settings, self.served) for part in ("history", "now")}
 
 
@@ -249,10 +271,34 @@ def _page_cache(spark: Spark) -> None:
     spark.memory(MemFree=68, Cached=40)
 
 
+def _gone(spark: Spark) -> None:
+    """The adapter has left the PCIe bus."""
+    shutil.rmtree(spark.root / RAIL.lstrip("/"))
+
+
+def _never_started(spark: Spark) -> None:
+    shutil.rmtree(spark.root / "run/gb10-vllm")
+    _down(spark)
+
+
+def _down(spark: Spark) -> None:
+    (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
+
+
+def _restarted(spark: Spark) -> None:
+    spark.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [-1e6, spark.now_s]}))
+
+
+def _stopped(spark: Spark) -> None:
+    spark.manifest(manifests.Wish("an operator", "2026-11-28T03:00:00Z", ""))
+    _down(spark)
+
+
 # One fault for each alert: it fires this one and no other.
 FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10HostSilent": _attribute(silent=True),
     "Gb10CollectorStopped": _attribute(frozen=True),
+    "Gb10CollectorAbsent": _attribute(unwritten=True),
     "Gb10GpuNotAnswering": lambda spark: spark.scenario("absent"),
     "Gb10PowerFault": lambda spark: spark.scenario("throttled"),
     "Gb10GpuClockLow": lambda spark: spark.gpu(900, 45, 96, 60),
@@ -275,9 +321,20 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
     "Gb10LogError": _log("Kernel panic - not syncing: Fatal exception in interrupt"),
     "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
+    "Gb10DiskFull": _attribute(free=4),
+    "Gb10Certificate": _attribute(certificate_days=5),
+    "Gb10WatchdogRestarted": _restarted,
+    "Gb10ServiceDown": _down,
     "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
     "Gb10ServiceSilent": _attribute(serves_nothing=True),
     "Gb10CacheFull": _queue,
+}
+
+
+# Faults that are complete: the series that told of them is gone as well.
+COMPLETE: dict[str, tuple[str, Callable[[Spark], None]]] = {
+    "the adapter left the bus": ("Gb10RailDown", _gone),
+    "never started since the boot": ("Gb10ServiceDown", _never_started),
 }
 
 
@@ -289,6 +346,7 @@ def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
         lambda spark: (spark.gpu(208, 4.5, 0, 38, 1), _attribute(running=0, rate=0, computing=False)(spark))[0],
     )
     yield "prefill", lambda spark: (spark.gpu(2418, 88, 96, 74), _attribute(rate=0)(spark))[0]
+    yield "stopped", _stopped
     yield "warm", lambda spark: spark.gpu(2418, 88, 96, 84)
     yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
     yield "old_nvidia_smi", lambda spark: None

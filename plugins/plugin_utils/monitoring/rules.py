@@ -42,6 +42,7 @@ def collector(known: Mapping[str, Any]) -> dict[str, Any]:
         "recent_days": known["recent_days"],
         "event_s": known["event_s"],
         "vllm_families": catalog.load("monitoring")["vllm_families"]["value"],
+        "every_s": {"now": interval_s, "history": known["history_s"]},
         "gap_s": known["missed"] * interval_s,
         "spans": {
             OTHERS: [known["busy_readings"]],
@@ -95,6 +96,7 @@ def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) ->
         "labels": {"severity": SEVERITIES[entry["severity"]]},
         "annotations": {
             "summary": f"{{{{ $labels.instance }}}}: {entry['summary']}",
+            "value": "{{ $value }}",
             "runbook_url": f"{runbooks}/{entry['value']}.md",
         },
     }

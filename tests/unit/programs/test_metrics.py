@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, main, services
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
@@ -90,7 +91,8 @@ def test_every_family_is_written(spark: Spark) -> None:
 
 
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
-    host = replace(HostReader(), system=System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127)))
+    system = System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127))
+    host = replace(HostReader(), system=system, statvfs=lambda _path: os.statvfs(tmp_path / "absent"))
     said = ("gb10_unknown", "gb10_collector", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
     for part in ("now", "history"):
         found = samples(main.collect(part, host, monitored_settings()))
@@ -313,3 +315,27 @@ def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> Non
 
 def rule_has(entry: dict[str, Any], id_: str, severity: str) -> bool:
     return id_ in entry["findings"] or f"{id_.partition('_')[0]}_{severity}" in entry["findings"]
+
+
+WISH = ("an operator", "2026-11-28T03:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("wish", "value"),
+    [(None, 1), (Wish(*WISH, ""), 0), (Wish(*WISH, "2026-11-28T04:00:00Z"), 1)],
+    ids=["nobody stopped it", "somebody did", "its time is over"],
+)
+def test_a_service_is_wanted_unless_its_operator_stopped_it(spark: Spark, wish: Wish | None, value: int) -> None:
+    shutil.rmtree(spark.root / "run/gb10-vllm")  # never started since the boot
+    (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
+    spark.manifest(wish)
+    found = samples(spark.text(1e6))
+    assert found['gb10_service_wanted{service="vllm"}'] == value and found['gb10_service_up{service="vllm"}'] == 0
+
+
+def test_restarts_of_the_watchdog_are_told_for_a_while(spark: Spark) -> None:
+    spark.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [1e6 - 4000, 1e6 - 100]}))
+    spark.write("/var/lib/gb10-watchdog/vllm-odd.json", '{"restarts": "1"}')
+    found = samples(spark.text(1e6))
+    assert found['gb10_watchdog_restarts{service="vllm"}'] == 1
+    assert 'gb10_unknown{part="history",path="watchdog.vllm-odd"}' in found

@@ -160,9 +160,23 @@ def test_a_gpu_that_is_held_low_is_no_hang(tmp_path: Path) -> None:
     """300,000 tokens at 19 W take minutes."""
     host = Host(tmp_path, "vllm")
     host.power = "19.1, 695, 96\n"
-    assert host.patrol(40) == [] and host.restarts == []
+    (said,) = host.patrol(40)
+    assert "no hang: the GPU is busy at 695 MHz, so its power of 19.1 W does not tell" in said and host.restarts == []
     host.power = "19.1, 2411, 96\n"
     assert len(host.patrol(14)) == len(host.restarts) == 1
+
+
+def test_a_veto_is_said_once_for_each_time_that_nothing_moves(tmp_path: Path) -> None:
+    host = Host(tmp_path, "vllm")
+    host.power = "85.3, 2411, 96\n"
+    assert host.patrol(12) == []
+    (said,) = host.patrol(200)
+    assert said == (
+        "gb10-vllm.service: no token came for 180 s, and that is no hang: the GPU takes 85.3 W, so it works;"
+        " it is left alone"
+    )
+    host.counters["vllm"] = {**host.counters["vllm"], "generated_tokens": 200.0}
+    assert host.patrol(12) == [] and len(host.patrol(100)) == 1 and not host.restarts
 
 
 def test_a_hang_is_restarted_once_and_its_evidence_kept(tmp_path: Path) -> None:

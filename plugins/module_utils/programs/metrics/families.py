@@ -48,18 +48,34 @@ NOW = {
     ),
     "gb10_oom_kills_total": (COUNTER, "How often the kernel killed for memory since the boot.", "/proc/vmstat"),
     "gb10_rail_up": (GAUGE, "1 where the port is ACTIVE.", _RDMA),
+    "gb10_rail_planned": (
+        GAUGE,
+        "1 for a network device that the role fabric set up as a rail.",
+        "the manifest of the engine",
+    ),
     "gb10_rail_link_bits_per_second": (GAUGE, "Rate of the link.", _RDMA),
     "gb10_rail_pcie_lanes": (GAUGE, "PCIe lanes in use.", _RDMA),
     "gb10_rail_pcie_transfers_per_second": (GAUGE, "PCIe speed of a lane.", _RDMA),
     "gb10_rail_pcie_transfers_max_per_second": (GAUGE, "Highest PCIe speed of a lane.", _RDMA),
     "gb10_rail_errors_total": (COUNTER, "Errors of the port, by the kernel's counter.", _RDMA),
     "gb10_service_up": (GAUGE, "1 while systemd runs the unit.", "/run/systemd/units"),
+    "gb10_service_wanted": (
+        GAUGE,
+        "1 where a role keeps the unit running; 0 while its operator has stopped it, or a request is to wake it.",
+        "the manifest of the engine",
+    ),
     "gb10_service_phase": (GAUGE, "1 with the phase of the unit; ready is the last one.", _UNIT),
     "gb10_service_failures": (GAUGE, "Lives in a row that ended before the model was ready.", _UNIT),
     "gb10_service_verdict": (GAUGE, "1 with the verdict of the last failure.", _UNIT),
     "gb10_service_answers": (GAUGE, "1 where the server's /metrics answered.", "the server, on loopback"),
 }
 HISTORY = {
+    "gb10_filesystem_free_ratio": (GAUGE, "Share of a file system that is free for programs.", "statvfs"),
+    "gb10_watchdog_restarts": (
+        GAUGE,
+        "Restarts by the watchdog within the last event_s.",
+        "/var/lib/gb10-watchdog",
+    ),
     "gb10_gpu_processes": (GAUGE, "Processes that compute on the GPU.", _SMI),
     "gb10_disk_worn_ratio": (GAUGE, "Used share of the writes that the maker vouches for; may pass 1.", _SMART),
     "gb10_disk_spare_ratio": (GAUGE, "Spare blocks that are left, from 0 to 1.", _SMART),
@@ -83,6 +99,7 @@ ALWAYS = {
     ),
     "gb10_unknown": (GAUGE, "1 for a value that could not be read; `gb10 why` says the reason.", _SELF),
     "gb10_collector_time_seconds": (GAUGE, "When the collector ran last, by part.", _SELF),
+    "gb10_collector_interval_seconds": (GAUGE, "From one run to the next, by part, as it should be.", _SELF),
     "gb10_collector_seconds": (GAUGE, "How long its last run took.", _SELF),
     "gb10_collector_cpu_seconds": (
         GAUGE,

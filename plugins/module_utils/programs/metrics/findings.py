@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 
 KEPT = "/run/gb10-metrics"
 MOST_EVENTS = 200
-_UNREAD = {"processes": None, "disks": None, "boots": None, "events": None}
+_UNREAD = {"processes": None, "disks": None, "boots": None, "events": None, "certificates": None}
 
 
 def keep(host: HostReader, name: str, what: Any) -> None:

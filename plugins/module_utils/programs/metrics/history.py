@@ -5,15 +5,25 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, gpu, kernel_log, running, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
+    boots,
+    certificates,
+    gpu,
+    kernel_log,
+    running,
+    sensors,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, text_of
 
 from .exposition import Samples, sample
 
 DAY_S = 86400
+WATCHDOG = "/var/lib/gb10-watchdog"
 # Lines of the kernel that tell of a change, and of no fault.
 _CHANGES = frozenset({"kernel", "firmware", "driver"})
 
@@ -36,8 +46,35 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
             notes.reasons["boots"] = "journalctl does not list the boot that runs"
     young = up_s is not None and up_s < event_s
     events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s, this_boot=young))
-    reading = {"processes": computing, "disks": disks, "boots": known, "events": events}
-    return found + of_events(events or []), reading
+    found += of_events(events or []) + of_space(host, notes) + of_watchdog(host, notes, now_s - event_s)
+    ends = notes.read("certificates", lambda: certificates.read_certificates(host))
+    return found, {"processes": computing, "disks": disks, "boots": known, "events": events, "certificates": ends}
+
+
+def of_space(host: HostReader, notes: Notes) -> Samples:
+    """Of the file system that all of a Spark stands on."""
+    stat = notes.read("filesystem", lambda: host.statvfs(str(host.path("/"))))
+    free = stat.f_bavail / stat.f_blocks if stat and stat.f_blocks else None
+    return sample("gb10_filesystem_free_ratio", free, mount="/")
+
+
+def of_watchdog(host: HostReader, notes: Notes, since_s: float) -> Samples:
+    """For each service that the watchdog looks at."""
+    found: Samples = []
+    for file in host.names(WATCHDOG):
+        name, _, kind = file.rpartition(".")
+        if kind == "json" and name and not name.startswith("."):
+            young = notes.read(f"watchdog.{name}", partial(_restarts, host, f"{WATCHDOG}/{file}", since_s))
+            found += sample("gb10_watchdog_restarts", young, service=name)
+    return found
+
+
+def _restarts(host: HostReader, path: str, since_s: float) -> int:
+    kept = json.loads(text_of(host, path))
+    times = kept.get("restarts") if isinstance(kept, dict) else None
+    if not isinstance(times, list) or not all(isinstance(at_s, (int, float)) for at_s in times):
+        raise Unknown(f"{path} is not the watchdog's")
+    return sum(at_s >= since_s for at_s in times)
 
 
 def of_disks(disks: list[dict[str, Any]]) -> Samples:

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
-from . import exposition, findings, history, now, services
+from . import exposition, findings, history, now, planned, services
 from .exposition import Samples, sample
 
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
@@ -39,6 +39,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
         _keep(host, notes, "history", findings.of_history(reading, notes.reasons))
     for path in notes.reasons:
         samples += sample("gb10_unknown", 1, part=part, path=path)
+    samples += sample("gb10_collector_interval_seconds", settings["every_s"][part], part=part)
     return exposition.render(samples + _of_itself(part, host, began)) + of_vllm
 
 
@@ -47,7 +48,8 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     zones = notes.read("zones", lambda: sensors.read_zones(host))
     errors = settings["rules"]["rail_errors"]
     samples = now.read(host, notes, seen, zones or [], errors)
-    served = services.read(host, notes, dict(settings["vllm_families"]), fetch)
+    wanted = planned.read(host, notes)
+    served = services.read(host, notes, dict(settings["vllm_families"]), fetch, wanted.services)
     seen["servings"] = served.servings
     for rail in seen["rails"] or ():  # the other hundred counters tell of no fault
         rail["counters"] = {name: count for name, count in rail["counters"].items() if name in errors}
@@ -55,7 +57,7 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     last = findings.follow(findings.kept(host, "samples", []), seen, most, settings["gap_s"])
     _keep(host, notes, "samples", last)
     reading = {"samples": last, "zones": zones, "services": served.services}
-    return samples + served.samples + findings.find(host, notes, reading, settings), served.text
+    return samples + wanted.samples + served.samples + findings.find(host, notes, reading, settings), served.text
 
 
 def _keep(host: HostReader, notes: Notes, name: str, what: Any) -> None:

@@ -10,7 +10,7 @@ families that catalog/monitoring.yml names, with the service as a label. No port
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Callable, NamedTuple
 
@@ -52,11 +52,14 @@ class Read(NamedTuple):
     servings: dict[str, Any]
 
 
-def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> Read:
+def read(
+    host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch, planned: Iterable[str] = ()
+) -> Read:
+    """`planned`: services that should be there, whether they have run since the boot or not."""
     samples: Samples = []
     texts: dict[str, str] = {}
     read = Read(samples, "", {}, {})
-    for name in names(host):
+    for name in sorted({*names(host), *planned}):
         found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
         texts.update({name: text} if text else {})

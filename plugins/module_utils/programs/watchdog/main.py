@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import (
     Rules,
     Still,
     follow,
+    held,
     verdict,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import (
@@ -68,6 +69,16 @@ class Gpu(NamedTuple):
     busy_percent: float | None = None
 
 
+class State(NamedTuple):
+    """What one look leaves to the next. `stalled`: what stands still whatever the GPU does."""
+
+    still: Still | None = None
+    restarts: Sequence[float] = ()
+    verdict: str = FINE
+    stalled: Still | None = None
+    vetoed_s: float | None = None  # since when that stood still of which a veto was said
+
+
 class World(NamedTuple):
     """All that a test replaces."""
 
@@ -104,26 +115,41 @@ def patrol(config: dict[str, Any], world: World) -> list[str]:
 def _one(service: Service, gpu: Gpu, rules: Rules, kept: int, world: World) -> str:
     places = [world.root / folder.lstrip("/") / f"{service.name}.json" for folder in (STATE, RUN)]
     boot = _text(world.root / BOOT.lstrip("/"))
-    still, restarts, before = _recalled(places, boot)
-    look = _look(service, gpu, world)
-    still = follow(still, look, rules)
-    found = verdict(still, restarts, world.now(), rules, before)
-    line = ""
+    old = _recalled(places, boot)
+    look, restarts = _look(service, gpu, world), old.restarts
+    still = follow(old.still, look, rules)
+    stalled = follow(old.stalled, look._replace(power_w=0.0, clock_mhz=None, busy_percent=None), rules)
+    found = verdict(still, restarts, world.now(), rules, old.verdict)
+    line, vetoed_s = "", old.vetoed_s
+    if still is None and stalled and stalled.last_s - stalled.since_s >= rules.after_s and stalled.since_s != vetoed_s:
+        line = _veto(service, stalled, look, rules)
+        vetoed_s = stalled.since_s if line else vetoed_s
     if found == HUNG and still:
         evidence = _keep(service, still, look, kept, world)
         restarts = [*restarts, world.now()][-MOST_RESTARTS:]
         # Before the restart: whatever becomes of this process, there is no second one.
-        _remember(places, boot, None, restarts, found)
+        _remember(places, boot, State(None, restarts, found))
         code, said = world.run(("systemctl", "restart", "--no-block", service.unit), COMMAND_S)
         line = f"{service.unit} {_seen(still, look)}: restarted once; {evidence}"
         return line if not code else f"{line}; systemctl failed: {said.strip()[:200]}"
-    if found == OPEN and before != OPEN and still:
+    if found == OPEN and old.verdict != OPEN and still:
         line = (
             f"{service.unit} {_seen(still, look)} again, within {rules.breaker_s / 3600:g} h of a restart: it is left"
             f" alone; look at it, and restart it by hand (`systemctl restart {service.unit}`)"
         )
-    _remember(places, boot, still, restarts, found)
+    _remember(places, boot, State(still, restarts, found, stalled, vetoed_s))
     return line
+
+
+def _veto(service: Service, stalled: Still, look: Look, rules: Rules) -> str:
+    """Why what looks like a hang is left alone; nothing where the GPU is not known."""
+    if look.power_w is None or not look.power_w >= 0:
+        return ""
+    span = stalled.last_s - stalled.since_s
+    why = f"takes {look.power_w:g} W, so it works"
+    if held(look, rules):
+        why = f"is busy at {look.clock_mhz:g} MHz, so its power of {look.power_w:g} W does not tell whether it works"
+    return f"{service.unit}: no token came for {span:.0f} s, and that is no hang: the GPU {why}; it is left alone"
 
 
 def _seen(still: Still, look: Look) -> str:
@@ -149,41 +175,47 @@ def _gpu(world: World) -> Gpu:
     return Gpu(found["power_w"], found["clock_mhz"], found["utilization_percent"])
 
 
-def _recalled(places: Sequence[Path], boot: str) -> tuple[Still | None, list[float], str]:
+def _recalled(places: Sequence[Path], boot: str) -> State:
     """What the last look left: the last of the places that are there has it, and restarts count from all."""
-    found = [_read(path, boot) for path in places if path.exists()] or [(None, [], FINE)]
-    return found[-1][0], sorted({at_s for _still, restarts, _verdict in found for at_s in restarts}), found[-1][2]
+    found = [_read(path, boot) for path in places if path.exists()] or [State()]
+    return found[-1]._replace(restarts=sorted({at_s for state in found for at_s in state.restarts}))
 
 
-def _remember(places: Sequence[Path], boot: str, still: Still | None, restarts: Sequence[float], found: str) -> None:
+def _remember(places: Sequence[Path], boot: str, state: State) -> None:
     """In the first place; in the other one where that has no room. OSError where neither has."""
     lasting, meanwhile = places
     try:
-        _write(lasting, boot, still, restarts, found)
+        _write(lasting, boot, state)
     except OSError:
-        _write(meanwhile, boot, still, restarts, found)
+        _write(meanwhile, boot, state)
     else:
         meanwhile.unlink(missing_ok=True)
 
 
-def _read(path: Path, boot: str) -> tuple[Still | None, list[float], str]:
+def _read(path: Path, boot: str) -> State:
     """What one place has. Of another boot only the restarts count; of a file that is damaged, nothing."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         restarts = [float(at_s) for at_s in kept["restarts"]]
-        same = kept["still"] is not None and kept["boot"] == boot
-        still = Still(*kept["still"]) if same else None
-        if still:
-            still = still._replace(since_s=float(still.since_s), last_s=float(still.last_s))
-        return still, restarts, str(kept["verdict"])
+        if kept["boot"] != boot:
+            return State(None, restarts, str(kept["verdict"]))
+        still, stalled, vetoed_s = _still(kept["still"]), _still(kept.get("stalled")), kept.get("vetoed_s")
+        return State(still, restarts, str(kept["verdict"]), stalled, None if vetoed_s is None else float(vetoed_s))
     except (OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError):
-        return None, [], FINE
+        return State()
 
 
-def _write(path: Path, boot: str, still: Still | None, restarts: Sequence[float], found: str) -> None:
+def _still(kept: Any) -> Still | None:
+    if kept is None:
+        return None
+    still = Still(*kept)
+    return still._replace(since_s=float(still.since_s), last_s=float(still.last_s))
+
+
+def _write(path: Path, boot: str, state: State) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps({"boot": boot, "still": still, "restarts": list(restarts), "verdict": found}) + "\n")
+    new.write_text(json.dumps({"boot": boot, **state._asdict()}) + "\n")
     new.replace(path)
 
 
