@@ -74,7 +74,10 @@ RIGHT = (
     Right("Ling-3-default", 8064, f"{COUNTED}: 7 x 576 x 2"),
     Right("Llama-4-Scout-17B-16E", 49152, f"{COUNTED}: 12 layers that see all x 8 x 128 x 2 x 2", gib=203),
     Right("MiMo-V2-Flash", 23040, f"{CACHE}: 9 x 4 x (192 + 128) x 2", 308.779),
-    Right("Ministral-3-8B-Instruct-2512", 139264, f"{COUNTED}: 34 x 8 x 128 x 2 x 2"),
+    Right(
+        *("Ministral-3-8B-Instruct-2512", 139264, f"{COUNTED}: 34 x 8 x 128 x 2 x 2"),
+        apart="it makes one table for embedding and head of this cut configuration, and its encoder for images in FP8",
+    ),
     Right("Nemotron-3-Nano-30B-A3B-BF16", 6144, CACHE, 31.578, 58.8),
     Right("Nemotron-3-Nano-4B", 16384, f"{CACHE}; vLLM's log: 7.43 GiB", 3.974, 7.43),
     Right("Qwen3-VL-Embedding-8B", 147456, CACHE, task="embed"),
