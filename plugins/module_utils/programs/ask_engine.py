@@ -81,16 +81,19 @@ def _made(found: dict[str, Any], config: Any) -> None:
             name = str(tensor.dtype).rpartition(".")[2]
             weights[name] = weights.get(name, 0) + tensor.numel() * tensor.element_size()
         for layer in config.compilation_config.static_forward_context.values():
-            spec = layer.get_kv_cache_spec(config) if hasattr(layer, "get_kv_cache_spec") else None
+            shares = getattr(layer, "kv_sharing_target_layer_name", None)  # with another layer, which keeps it
+            spec = None if shares or not hasattr(layer, "get_kv_cache_spec") else layer.get_kv_cache_spec(config)
             if spec is not None:
-                layers.append(_kept(spec))
+                layers.append(_kept(spec, config))
     found["weights"] = weights
     found["layers"] = _counted(layers)
 
 
-def _kept(spec: Any) -> dict[str, Any]:
+def _kept(spec: Any, config: Any) -> dict[str, Any]:
     """What a layer keeps: bytes of a token, or of a whole request where it does not grow with the context."""
     kind = type(spec).__name__
+    if kind == "CrossAttentionSpec":  # of what the encoder has read, however long the answer is
+        return {"kind": kind, "request_bytes": int(spec.max_memory_usage_bytes(config))}
     if kind == "MambaSpec":
         return {"kind": kind, "request_bytes": int(spec.page_size_bytes)}
     said: dict[str, Any] = {"kind": kind, "token_bytes": spec.page_size_bytes / spec.block_size}
