@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
+from gb10_fleet import __version__, ask_cli, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, end, show, silent, wrong_question
+from gb10_fleet.ending import answer, by_name, end, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli):
+for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)
@@ -82,7 +83,22 @@ def site(
     order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
     if drifted:
         _site_of_drifted(order, as_json)
-    _run(order, as_json)
+    outcome, report = run(order, quiet=as_json)
+    if not as_json and report.evidence:
+        _show_usage(order, Path(report.evidence))
+    end(order, outcome, report, as_json)
+
+
+def _show_usage(order: Order, folder: Path) -> None:
+    """Say how to use what serves, from the evidence that this run has written."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
+
+    try:
+        document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # the run has said what is wrong with it
+    for line in usage.whole(usage.of_document(document)):
+        print(printable(by_name(order, line)))
 
 
 def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:

@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.usage import Usage
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
+# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
+MODULE, LAYOUTS = "gb10.fleet.services", "layouts"
+ASKS = {MODULE: "services", LAYOUTS: "msg"}
 RUNS = ("active", "activating", "reloading")
 
 
@@ -26,6 +30,17 @@ class Row(NamedTuple):
         """Tell whether a request would start it."""
         wish = self.said["wish"]
         return wish is not None and is_asleep(wish)
+
+    @property
+    def rank(self) -> int:
+        """Return its place in the cluster; requests go to the first."""
+        return int(self.said.get("rank") or 0)
+
+    @property
+    def answers(self) -> bool:
+        """Tell whether it takes requests now, at an address and under a name that are known."""
+        known = self.said.get("url") and self.said.get("served_name")
+        return bool(known) and self.runs and self.rank == 0 and self.said["phase"] in (None, "ready")
 
 
 class Refused(Exception):
@@ -91,6 +106,25 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
         said_of(service["wish"]) if service["wish"] else "-",
+    )
+
+
+def usages(found: Sequence[Row], reach: Mapping[str, Mapping[str, Any]]) -> list[Usage]:
+    """Return how to use each service that answers; `reach`: by host, what the inventory says."""
+    return [_usage(row, reach.get(row.host, {})) for row in found if row.answers]
+
+
+def _usage(row: Row, reach: Mapping[str, Any]) -> Usage:
+    said: Mapping[str, Any] = row.said
+    return Usage(
+        service=said["name"],
+        host=row.host,
+        model=said["served_name"],
+        url=said["url"],
+        shared=reach.get("gateway") or "",
+        login=reach.get("login", row.host),
+        ssh_port=reach.get("ssh_port", 22),
+        needs_key=reach.get("needs_key", False),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, named, told
@@ -21,7 +22,20 @@ from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
-from gb10_fleet.services import Refused, Row, chosen, document, rows, table, where, without_service
+from gb10_fleet.services import (
+    ASKS,
+    LAYOUTS,
+    MODULE,
+    Refused,
+    Row,
+    chosen,
+    document,
+    rows,
+    table,
+    usages,
+    where,
+    without_service,
+)
 
 app = typer.Typer()
 
@@ -31,9 +45,6 @@ Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
-# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
-_MODULE, _LAYOUTS = "gb10.fleet.services", "layouts"
-_ASKS = {_MODULE: "services", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -44,9 +55,11 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
+    # These by host, as the inventory has them: its layouts, the consent to a switch without an operator, and how a
+    # person reaches it.
     layouts: dict[str, Any]
     by_timer: dict[str, Any]
+    reach: dict[str, Any]
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
@@ -83,7 +96,7 @@ def _read(
 ) -> tuple[Fleet, Report]:
     """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
-    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=_ASKS), tell)
+    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=ASKS), tell)
 
 
 def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
@@ -91,18 +104,18 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     silent = _silent(report)
-    if outcome is not Outcome.done and not report.answers[_MODULE]:
+    if outcome is not Outcome.done and not report.answers[MODULE]:
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    inventory = [json.loads(result["msg"]) for result in report.answers[_LAYOUTS].values()] or [{}]
-    found = rows(report.answers[_MODULE])
-    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer"))), report
+    inventory = [json.loads(result["msg"]) for result in report.answers[LAYOUTS].values()] or [{}]
+    found = rows(report.answers[MODULE])
+    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer", "reach"))), report
 
 
 def _silent(report: Report) -> list[str]:
-    return [host for host in report.hosts if host not in report.answers[_MODULE]]
+    return [host for host in report.hosts if host not in report.answers[MODULE]]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -149,14 +162,23 @@ def _is_time(until: str) -> None:
 
 
 @app.command(cls=NoLists)
-def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
-    """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
+def ps(
+    ctx: typer.Context,
+    inventory: Inventory,
+    limit: Limit = None,
+    use: Annotated[bool, typer.Option("--use", help="Also show how to use each: curl, Python, Open WebUI.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the services of all hosts, and where each answers. Changes nothing."""
     now = datetime.now(UTC)
     if as_json:
-        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=_ASKS), now)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=ASKS), now)
     fleet, report = _read(ctx, inventory, limit, tell=False)
     for line in table(fleet.found, now):
         print(printable(line))
+    uses = usages(fleet.found, fleet.reach)
+    for line in usage.whole(uses) if use else usage.short(uses):
+        print(printable(by_name(fleet.order, line)))
     _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 
@@ -165,7 +187,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     """One object, also where no host answers or Ansible could not begin."""
     outcome, report = run(order, quiet=True)
     silent = _silent(report)
-    answer = document(rows(report.answers[_MODULE]), silent, now)
+    answer = document(rows(report.answers[MODULE]), silent, now)
     if silent:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}
