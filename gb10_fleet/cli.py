@@ -1,14 +1,4 @@
-"""`gb10`: the collection's playbooks as a command, for people and for scripts.
-
-Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
-anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
-status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 128 and more: a
-signal ended a rollout.
-
-What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
--K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
---become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
-"""
+"""Put NVIDIA DGX Sparks to work: find them, set them up, serve models, and keep it so."""
 
 from __future__ import annotations
 
@@ -27,15 +17,31 @@ from gb10_fleet import __version__, ask_cli, catalog_cli, image, image_build, pl
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, by_name, end, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
+from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 
+_ENDS = """
+Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
+anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
+status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 128 and more: a
+signal ended a rollout.
+
+What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
+-K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
+--become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
+
+Examples and options of each command: gb10 COMMAND --help
+"""
+
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     add_completion=False,
     help=__doc__,
+    epilog=_ENDS,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -243,7 +249,7 @@ def benchmark(
 app.command(cls=Told)(plan_cli.plan)
 
 
-@app.command("evidence")
+@app.command("evidence", cls=Told)
 def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
