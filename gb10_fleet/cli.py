@@ -85,7 +85,7 @@ def site(
     diff: Diff = False,
     as_json: Json = False,
 ) -> None:
-    """Doctor, converge, validate: from a fresh image to a proven, serving cluster."""
+    """Set up the hosts, start the model and check that it answers."""
     order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
     if drifted:
         _site_of_drifted(order, as_json)
@@ -135,7 +135,7 @@ def explain(
     defaults: Annotated[bool, typer.Option("--defaults", help="Also show settings that nobody set.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what was decided for a host, and why: settings with their origin, plan and resources. Changes nothing."""
+    """Say what was decided for a host, and where each setting comes from. Changes nothing."""
     chosen = {"gb10_explain": roles} if roles else {}
     module = "gb10.fleet.explain"
     order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj, asks={module: "roles"})
@@ -253,7 +253,7 @@ app.command(cls=Told)(plan_cli.plan)
 def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
-    """Show what a proof found. The page beside it, index.html, shows more."""
+    """Show what the last check found. The page beside it, index.html, shows more."""
     file = path / "evidence.json" if path.is_dir() else path
     try:
         data = json.loads(file.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "ask": (f"'Why is the sky blue?' {_MINE}", f"'Write a haiku' chat {_MINE} --limit spark-a"),
     "benchmark": (_MINE, f"{_MINE} --limit spark-a"),
     "catalog check": ("", "--all"),
-    "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --out inventory/mine"),
+    "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
     "doctor": (_MINE, f"{_MINE} --limit spark-a"),
     "drift": (_MINE, f"{_MINE} --json"),
     "evidence": ("", "evidence/latest/evidence.json"),
@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "release": (_MINE, f"plan {_MINE} --to newest"),
     "report": ("", f"{_MINE}"),
     "resume": (_MINE, f"{_MINE} --json"),
-    "rollback": (_MINE, f"{_MINE} --json"),
+    "rollback": (f"RUN {_MINE}", f"RUN {_MINE} --json"),
     "rollout": (f"site {_MINE} --plan", f"site {_MINE}"),
     "site": (_MINE, f"{_MINE} --check --diff"),
     "start": (f"vllm {_MINE}", f"vllm {_MINE} --prove"),
@@ -53,11 +53,9 @@ _WORDS = (("int", "NUMBER"), ("float", "NUMBER"), ("path", "PATH"), ("str", "TEX
 def name_types(params: Sequence[Any]) -> None:
     """Name the value of each option and argument in a word; Python's own names tell an operator nothing."""
     for param in params:
-        if param.metavar is not None:
-            continue
         if param.param_type_name == "argument":
             param.display_type = lambda ctx: ""  # its name says what it is
-        elif not param.is_flag:
+        elif param.metavar is None and not param.is_flag:
             # In older versions of typer the type itself, with a name like it.
             kind = getattr(getattr(param, "type_descriptor", None), "annotation", None) or param.type
             param.metavar = next((word for name, word in _WORDS if name in str(kind).lower()), None)

@@ -245,7 +245,7 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
     """Return what a host that gave no answer comes down to, unless the task has said it already."""
     data = event.get("event_data", {})
     message = str(data.get("res", {}).get("msg", ""))
-    if event.get("event") != "runner_on_unreachable" or "way out: " in message:
+    if event.get("event") != "runner_on_unreachable" or "Fix: " in message:
         return None
     return from_failure(data["host"], message, cluster=data.get("cluster") or data["host"])
 

@@ -90,7 +90,7 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
     if not found:
         yield "no service: `gb10 site` puts one on the hosts"
         return
-    head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH")
+    head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "STOPPED BY")
     yield from columns([head, *(_line(row, now) for row in found)])
 
 
@@ -105,7 +105,7 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         service["model"] or "-",
         str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
-        said_of(service["wish"]) if service["wish"] else "-",
+        said_of(service["wish"]).removeprefix("stopped by ") if service["wish"] else "-",
     )
 
 

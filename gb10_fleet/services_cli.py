@@ -217,7 +217,7 @@ def start(
     prove: Annotated[bool, typer.Option("--prove", help="Wait until it has loaded, and ask it.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Start a service that was stopped; ends the wish with its timer."""
+    """Start a service that was stopped. Cancels the stop request and its timer."""
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Start {service} on {where(mine)}", yes)
@@ -369,7 +369,7 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
 
 @app.command(cls=NoLists)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
-    """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take.
+    """Download a service's image and model in advance, whether it runs or not. Says how long the change will take.
 
     What other services of the same hosts lack comes along.
     """

@@ -30,7 +30,7 @@ class Finding:
         return asdict(self)
 
     def __str__(self) -> str:
-        advice = f"\n    way out: {self.way_out}" if self.way_out else ""
+        advice = f"\n    Fix: {self.way_out}" if self.way_out else ""
         return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
@@ -38,7 +38,7 @@ class Finding:
 # anew at each of its words takes time by their square.
 _JUDGED = 4000
 _SAID = re.compile(
-    r"(?P<host>\S+): (?P<id>unreachable|host_key|no_sudo|unreadable): (?P<fact>.+)\n +way out: (?P<way_out>.+)"
+    r"(?P<host>\S+): (?P<id>unreachable|host_key|no_sudo|unreadable): (?P<fact>.+)\n +Fix: (?P<way_out>.+)"
 )
 
 

@@ -44,7 +44,7 @@ def check_identity(subject: Subject) -> Iterator[Finding]:
         (product["dgx_release"] or {}).get("DGX_NAME") in _values(products, "dgx_name"),
     )
     if not any(known):
-        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "nothing in DMI"
+        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "DMI reports no product name"
         yield subject.error(
             "not_a_spark",
             f"the machine says it is {says}, and /etc/dgx-release does not name a DGX Spark",

@@ -163,7 +163,7 @@ def test_the_table_says_host_role_resource_and_what_differs() -> None:
     assert cells[0] == ["b", "driver", "hold:driver-set", "update: to hold: libcuda"]
     assert cells[1][:3] == ["b", "fabric", "nm_profile:gb10-a"]
     assert cells[2] == ["c", "silent", "timeout", "no answer within 60 s; look at it"]
-    assert cells[3][0] == "d" and "no manifest" in lines[4]
+    assert cells[3][0] == "d" and "never set up" in lines[4]
     assert (
         lines[5] == "not in drifted.txt, for a host of the same cluster is silent: b; repair that one, then scan again"
     )
