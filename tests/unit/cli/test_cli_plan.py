@@ -240,7 +240,7 @@ def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
 )
 def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: str) -> None:
     shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words]).stdout
-    ways = [line for line in shown.splitlines() if "way out" in line]
+    ways = [line for line in shown.splitlines() if "Fix: " in line]
     assert [line for line in ways if says in line] and not [line for line in ways if never in line], shown
 
 
