@@ -39,7 +39,7 @@ def ask(
     """Ask a model that serves, and print its answer as it comes. Changes nothing."""
     order = Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=ASKS)
     row = _one(order, service, serving=True)
-    url, model = row.said["url"], row.said["served_name"]  # type: ignore[typeddict-item]
+    url, model = row.said.get("url") or "", row.said.get("served_name") or ""  # a row that answers has both
     body = {"model": model, "messages": [{"role": "user", "content": question}]}
     try:
         found, report = way.find(order, row.host, row.said["name"], forward=url.partition("://")[2])

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     @property
     def rank(self) -> int:
         """Return its place in the cluster; requests go to the first."""
-        return int(self.said.get("rank") or 0)
+        return self.said.get("rank", 0)
 
     @property
     def answers(self) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 
@@ -24,4 +24,7 @@ class Said(TypedDict):
     memory_gib: float | None
     model: str | None
     port: int | None
+    served_name: NotRequired[str | None]
+    url: NotRequired[str | None]
+    rank: NotRequired[int]
     wish: Wish | None
