@@ -60,7 +60,7 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     ours.settimeout(timeout_s)
     connection.sock = ours
     with tempfile.TemporaryFile() as errors, theirs:
-        tunnel = subprocess.Popen([*way.command], stdin=theirs, stdout=theirs, stderr=errors)
+        tunnel = subprocess.Popen([*way.command], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors)
         theirs.close()
         try:
             yield connection
