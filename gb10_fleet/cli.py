@@ -1,14 +1,4 @@
-"""`gb10`: the collection's playbooks as a command, for people and for scripts.
-
-Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
-anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
-status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 130 interrupted
-by Ctrl-C or another signal; of a rollout 128 and the number of the signal.
-
-What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
--K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
---become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
-"""
+"""Put NVIDIA DGX Sparks to work: find them, set them up, serve models, and keep it so."""
 
 from __future__ import annotations
 
@@ -20,26 +10,43 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, home, image, image_build, plan_cli, services_cli, talk_cli, top_cli
+from gb10_fleet import __version__, ask_cli, catalog_cli, home, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, end, show, silent, wrong_question
+from gb10_fleet.ending import answer, by_name, end, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
+from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 from gb10_fleet.up import cli as up_cli
 
+_ENDS = """
+Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
+anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
+status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 130
+interrupted by Ctrl-C or another signal; of a rollout 128 and the number of the signal.
+
+What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
+-K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
+--become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
+
+Examples and options of each command: gb10 COMMAND --help
+"""
+
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     add_completion=False,
     help=__doc__,
+    epilog=_ENDS,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, talk_cli, top_cli, up_cli):
+for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli, up_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)
@@ -79,11 +86,26 @@ def site(
     diff: Diff = False,
     as_json: Json = False,
 ) -> None:
-    """Doctor, converge, validate: from a fresh image to a proven, serving cluster."""
+    """Set up the hosts, start the model and check that it answers."""
     order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
     if drifted:
         _site_of_drifted(order, as_json)
-    _run(order, as_json)
+    outcome, report = run(order, quiet=as_json)
+    if not as_json and report.evidence:
+        _show_usage(order, Path(report.evidence))
+    end(order, outcome, report, as_json)
+
+
+def _show_usage(order: Order, folder: Path) -> None:
+    """Say how to use what serves, from the evidence that this run has written."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
+
+    try:
+        document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # the run has said what is wrong with it
+    for line in usage.whole(usage.of_document(document)):
+        print(printable(by_name(order, line)))
 
 
 def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
@@ -114,7 +136,7 @@ def explain(
     defaults: Annotated[bool, typer.Option("--defaults", help="Also show settings that nobody set.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what was decided for a host, and why: settings with their origin, plan and resources. Changes nothing."""
+    """Say what was decided for a host, and where each setting comes from. Changes nothing."""
     chosen = {"gb10_explain": roles} if roles else {}
     module = "gb10.fleet.explain"
     order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj, asks={module: "roles"})
@@ -228,11 +250,11 @@ def benchmark(
 app.command(cls=Told)(plan_cli.plan)
 
 
-@app.command("evidence")
+@app.command("evidence", cls=Told)
 def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
-    """Show what a proof found. The page beside it, index.html, shows more."""
+    """Show what the last check found. The page beside it, index.html, shows more."""
     if path == Path("evidence/latest") and not path.exists():
         path = home.evidence() / "latest"  # of `gb10 up`
     file = path / "evidence.json" if path.is_dir() else path

@@ -81,7 +81,7 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
     for (line, _), way in zip(lines, ways, strict=True):
         yield line
         if way:
-            yield f"    way out: {way}"
+            yield f"    Fix: {way}"
     if without:
         yield without
 
@@ -106,7 +106,7 @@ def _findings(report: Report) -> Iterator[str]:
     for finding, way in zip(report.findings, ways, strict=True):
         word = "accepted" if finding["accepted"] else finding["severity"]
         counts[word] = counts.get(word, 0) + 1
-        advice = f"because: {finding['accepted']}" if word == "accepted" else f"way out: {way}" if way else ""
+        advice = f"because: {finding['accepted']}" if word == "accepted" else f"Fix: {way}" if way else ""
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in hosts_of.items():
         yield f"{some(names)}: {said}"

@@ -1,8 +1,7 @@
-"""What `gb10 explain` prints: of each role the settings with their origin, the plan, and the resources."""
+"""What `gb10 explain` prints: of each role the settings with their origin, the plan, and the resources. In words."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,11 +27,12 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
             for text in decided["refusals"]:
                 yield f"  refused: {text}"
             for unit, wish in decided["wishes"].items():
-                yield f"  wish: {unit}: {wish}"
+                yield f"  stop request: {unit}: {wish}"
             yield f"  resources: {len(decided['resources'])}"
             for resource in decided["resources"]:
                 (kind, name), *rest = resource.items()
-                yield " ".join([f"{_INDENT}{kind}: {name}", *(f"{key}={json.dumps(value)}" for key, value in rest)])
+                more = ", ".join(f"{key} {in_words(value)}" for key, value in rest)
+                yield f"{_INDENT}{kind} {name}" + (f" ({more})" if more else "")
         if result["uncertain"]:
             names = ", ".join(result["uncertain"])
             yield f"{host}: facts of {names} are missing or of an earlier run; the doctor reads new ones"
@@ -43,13 +43,24 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text)} characters; --json has all of it)"
 
 
+def in_words(value: Any) -> str:
+    """Return a value as a person writes it; `--json` has it as programs do."""
+    if value is None or value in ("", [], {}, ()):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {in_words(each)}" for key, each in value.items())
+    return ", ".join(map(in_words, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str]:
     shown = [each for each in settings if defaults or each["origin"] != "default"]
     rest = len(settings) - len(shown)
     yield f"  settings: {len(shown)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
     width = max((len(each["name"]) for each in shown), default=0)
     for each in shown:
-        yield f"{_INDENT}{each['name']:<{width}}  {json.dumps(each['value'])}  ({each['origin']})"
+        yield f"{_INDENT}{each['name']:<{width}}  {in_words(each['value'])}  ({each['origin']})"
 
 
 def _added(plan: Mapping[str, Any] | None) -> Iterator[str]:
@@ -71,6 +82,6 @@ def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:
     yield "  plan:" if values else "  plan: nothing to decide"
     width = max(map(len, values), default=0)
     for key, value in values.items():
-        yield f"{_INDENT}{key:<{width}}  {_short(json.dumps(value))}"
+        yield f"{_INDENT}{key:<{width}}  {_short(in_words(value))}"
     for finding in plan["findings"]:
         yield f"  {finding['severity']}: {finding['id']}: {finding['fact']}"

@@ -67,7 +67,7 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is in an image: versions, kernels for a GB10, caches, and what speaks against it. Runs none of it."""
+    """Say what is in an image: versions, kernels for a GB10, caches, and known problems. Runs none of it."""
     if (host is None) != (not inventory):
         raise typer.BadParameter("--host and --inventory go together: name a host and its inventory, or neither")
     try:
@@ -142,7 +142,7 @@ def lines(facts: Facts, judged: Judgement) -> Iterator[str]:
         yield f"cache: {cache['name']}: {cache['files']} files, {_size(cache['bytes'])}, {cache['folder']}"
     for finding in judged.findings:
         yield f"{finding.severity}: {finding.id}: {finding.fact}"
-        yield f"    way out: {finding.way_out}"
+        yield f"    Fix: {finding.way_out}"
 
 
 def _kernels(facts: Facts, judged: Judgement) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gb10_fleet import home, passwords
+from gb10_fleet import helping, home, passwords
 from gb10_fleet.rollout import words
 
 # ansible-playbook would wait for ever for an answer that nobody can give it.
@@ -43,6 +43,17 @@ def _one_object(as_json: bool) -> Iterator[None]:
 
 class Told(TyperCommand):
     """A command whose wrong options are JSON, too, where --json is among them."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        helping.name_types(self.params)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        if lines := helping.examples(ctx.command_path.partition(" ")[2]):
+            with formatter.section("Examples"):
+                for line in lines:
+                    formatter.write(f"{' ' * formatter.current_indent}{line}\n")
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         mine = args[: args.index("--")] if "--" in args else args
@@ -149,13 +160,16 @@ Inventory = Annotated[
     typer.Option(
         "--inventory",
         "-i",
+        metavar="PATH",
         help="Inventory file or folder, more than one if need be. Else that of the project, or of gb10 up.",
         show_default=False,
         default_factory=list,
         callback=there,
     ),
 ]
-Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]
+Limit = Annotated[
+    str | None, typer.Option("--limit", "-l", metavar="HOSTS", help="Only these hosts, as a pattern of Ansible.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]
 
 

@@ -79,7 +79,7 @@ def plan(
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host unasked."""
+    """Say how to serve a model: checkpoint, flags, memory, speed, and known problems. Asks no host unasked."""
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.usage import Usage
 
+if TYPE_CHECKING:
+    from gb10_fleet.playbook import Report
+
+# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
+MODULE, LAYOUTS = "gb10.fleet.glance", "layouts"
+ASKS = {MODULE: "hosts", LAYOUTS: "msg"}
 RUNS = ("active", "activating", "reloading")
 
 
@@ -27,9 +35,36 @@ class Row(NamedTuple):
         wish = self.said["wish"]
         return wish is not None and is_asleep(wish)
 
+    @property
+    def rank(self) -> int:
+        """Return its place in the cluster; requests go to the first."""
+        return self.said.get("rank", 0)
+
+    @property
+    def answers(self) -> bool:
+        """Tell whether it takes requests now, at an address and under a name that are known."""
+        known = self.said.get("url") and self.said.get("served_name")
+        return bool(known) and self.runs and self.rank == 0 and self.said["phase"] in (None, "ready")
+
 
 class Refused(Exception):
     """A command that must not begin; the text names host or service, the fact and the way out."""
+
+
+def answers_of(report: Report) -> dict[str, Mapping[str, Any]]:
+    """What each host said. One that did not stands in the report then, as where each has a task of its own."""
+    hosts = {host: said for result in report.answers[MODULE].values() for host, said in result["hosts"].items()}
+    found = {host: said for host, said in hosts.items() if said["services"] is not None}
+    for host, said in hosts.items():
+        if said["silent"]:
+            report.silent[host] = Finding(**said["silent"])
+            report.messages[host] = [report.silent[host].fact]
+        elif host not in found:
+            report.messages[host] = [str(said["error"])]
+    if hosts:
+        counts = {"ok": found, "dark": report.silent, "failures": report.messages.keys() - report.silent.keys()}
+        report.stats = {word: dict.fromkeys(names, 1) for word, names in counts.items()}
+    return found
 
 
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
@@ -75,7 +110,7 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
     if not found:
         yield "no service: `gb10 site` puts one on the hosts"
         return
-    head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH")
+    head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "STOPPED BY")
     yield from columns([head, *(_line(row, now) for row in found)])
 
 
@@ -90,7 +125,26 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         service["model"] or "-",
         str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
-        said_of(service["wish"]) if service["wish"] else "-",
+        said_of(service["wish"]).removeprefix("stopped by ") if service["wish"] else "-",
+    )
+
+
+def usages(found: Sequence[Row], reach: Mapping[str, Mapping[str, Any]]) -> list[Usage]:
+    """Return how to use each service that answers; `reach`: by host, what the inventory says."""
+    return [_usage(row, reach.get(row.host, {})) for row in found if row.answers]
+
+
+def _usage(row: Row, reach: Mapping[str, Any]) -> Usage:
+    said: Mapping[str, Any] = row.said
+    return Usage(
+        service=said["name"],
+        host=row.host,
+        model=said["served_name"],
+        url=said["url"],
+        shared=reach.get("gateway") or "",
+        login=reach.get("login", row.host),
+        ssh_port=reach.get("ssh_port", 22),
+        needs_key=reach.get("needs_key", False),
     )
 
 

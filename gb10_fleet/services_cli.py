@@ -6,15 +6,15 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, named, told
@@ -22,7 +22,20 @@ from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
-from gb10_fleet.services import Refused, Row, chosen, document, rows, table, where, without_service
+from gb10_fleet.services import (
+    ASKS,
+    LAYOUTS,
+    Refused,
+    Row,
+    answers_of,
+    chosen,
+    document,
+    rows,
+    table,
+    usages,
+    where,
+    without_service,
+)
 
 app = typer.Typer()
 
@@ -32,9 +45,6 @@ Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
-# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
-_MODULE, _LAYOUTS = "gb10.fleet.glance", "layouts"
-_ASKS = {_MODULE: "hosts", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -45,9 +55,11 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
+    # These by host, as the inventory has them: its layouts, the consent to a switch without an operator, and how a
+    # person reaches it.
     layouts: dict[str, Any]
     by_timer: dict[str, Any]
+    reach: dict[str, Any]
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
@@ -95,12 +107,7 @@ def _read(
 ) -> tuple[Fleet, Report]:
     """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
-    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=_ASKS), tell)
-
-
-def read_services(ctx: typer.Context, inventory: list[str], limit: str | None) -> list[Row]:
-    """Return what the hosts say of their services; of silent ones it is told what to do."""
-    return _read(ctx, inventory, limit)[0].found
+    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=ASKS), tell)
 
 
 def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
@@ -109,7 +116,7 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     if report.cut:  # who has not answered by then is not silent, and who has is not everybody
         _end(f"{order.playbook}: {outcome.name}; {report.errors[0]}", outcome)
-    answers = _answers(report)
+    answers = answers_of(report)
     silent = _silent(report, answers)
     if not answers and (silent or outcome is not Outcome.done):
         outcome = Outcome.unreachable if report.silent else outcome or Outcome.failed
@@ -117,25 +124,9 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    inventory = [json.loads(result["msg"]) for result in report.answers[_LAYOUTS].values()] or [{}]
+    inventory = [json.loads(result["msg"]) for result in report.answers[LAYOUTS].values()] or [{}]
     found = rows(answers)
-    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer"))), report
-
-
-def _answers(report: Report) -> dict[str, Mapping[str, Any]]:
-    """What each host said. One that did not stands in the report then, as where each has a task of its own."""
-    hosts = {host: said for result in report.answers[_MODULE].values() for host, said in result["hosts"].items()}
-    found = {host: said for host, said in hosts.items() if said["services"] is not None}
-    for host, said in hosts.items():
-        if said["silent"]:
-            report.silent[host] = Finding(**said["silent"])
-            report.messages[host] = [report.silent[host].fact]
-        elif host not in found:
-            report.messages[host] = [str(said["error"])]
-    if hosts:
-        counts = {"ok": found, "dark": report.silent, "failures": report.messages.keys() - report.silent.keys()}
-        report.stats = {word: dict.fromkeys(names, 1) for word, names in counts.items()}
-    return found
+    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer", "reach"))), report
 
 
 def _silent(report: Report, answers: Container[str]) -> list[str]:
@@ -186,14 +177,23 @@ def _is_time(until: str) -> None:
 
 
 @app.command(cls=NoLists)
-def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
-    """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
+def ps(
+    ctx: typer.Context,
+    inventory: Inventory,
+    limit: Limit = None,
+    use: Annotated[bool, typer.Option("--use", help="Also show how to use each: curl, Python, Open WebUI.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the services of all hosts, and where each answers. Changes nothing."""
     now = datetime.now(UTC)
     if as_json:
-        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=_ASKS), now)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=ASKS), now)
     fleet, report = _read(ctx, inventory, limit, tell=False)
     for line in table(fleet.found, now):
         print(printable(line))
+    uses = usages(fleet.found, fleet.reach)
+    for line in usage.whole(uses) if use else usage.short(uses):
+        print(printable(by_name(fleet.order, line)))
     _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 
@@ -201,7 +201,7 @@ def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: J
 def _as_json(order: Order, now: datetime) -> NoReturn:
     """One object, also where no host answers or Ansible could not begin."""
     outcome, report = run(order, quiet=True)
-    answers = _answers(report)
+    answers = answers_of(report)
     silent = _silent(report, answers)
     answer = document(rows(answers), silent, now)
     if silent and not report.cut:
@@ -233,7 +233,7 @@ def start(
     prove: Annotated[bool, typer.Option("--prove", help="Wait until it has loaded, and ask it.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Start a service that was stopped; ends the wish with its timer."""
+    """Start a service that was stopped. Cancels the stop request and its timer."""
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Start {service} on {where(mine)}", yes)
@@ -392,7 +392,7 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
 
 @app.command(cls=NoLists)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
-    """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take.
+    """Download a service's image and model in advance, whether it runs or not. Says how long the change will take.
 
     What other services of the same hosts lack comes along.
     """

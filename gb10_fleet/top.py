@@ -56,7 +56,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
     for line in lines(rows) if rows else ():
         print(line)
     if any(one.findings for one in rows):
-        print(printable(by_name(order, "why, and the way out: gb10 why HOST -i INVENTORY")))
+        print(printable(by_name(order, "why, and how to fix it: gb10 why HOST -i INVENTORY")))
     if silent:
         print(printable(by_name(order, "what to check where nobody answers: gb10 doctor -i INVENTORY")))
     for reason in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
@@ -150,7 +150,7 @@ class Fleet:
         ]
         if not texts:
             return Group(table)
-        above = Group(table, Text("why, and the way out: gb10 why HOST"))
+        above = Group(table, Text("why, and how to fix it: gb10 why HOST"))
         return Group(above, *_fitting(texts, console, console.height - len(console.render_lines(above))))
 
 

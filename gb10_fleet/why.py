@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
@@ -46,12 +47,12 @@ def lines(found: Answer) -> Iterator[str]:
         yield f"  {cause.sure} as well: {cause.fact}" if number else f"{found.host}: {cause.sure}: {cause.fact}"
         for sign in cause.signs:
             yield f"      because: {sign}"
-        yield f"      way out: {cause.way_out}"
+        yield f"      Fix: {cause.way_out}"
     for finding in found.judgement.findings:
         yield f"  {finding.severity}: {finding.id}: {finding.fact}"
-        yield f"      way out: {finding.way_out}"
+        yield f"      Fix: {finding.way_out}"
     if found.judgement.unsure:
-        yield f"  cannot tell: {', '.join(map(_seen_by, found.judgement.unsure))}; --json has the reasons"
+        yield from _unsure(found.judgement.unsure)
     up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
     yield f"  up for {up}, read at {timeline.utc(found.at_s)} UTC"
     if found.load:
@@ -63,6 +64,15 @@ def lines(found: Answer) -> Iterator[str]:
     if found.unknown:
         count = len(found.unknown)
         yield f"  {count} value{'s' if count > 1 else ''} could not be read (--json has the reasons)"
+
+
+def _unsure(ids: Collection[str]) -> Iterator[str]:
+    """What could not be told: where something helps, that; the rest is a number."""
+    seen = [text for id_ in ids if (text := _seen_by(id_)) != id_]
+    rest = len(ids) - len(seen)
+    parts = [", ".join(seen)] if seen else []
+    parts += [f"{rest} more" if seen else counted(rest, "thing")] if rest else []
+    yield f"  cannot tell: {' and '.join(parts)}; --json has the reasons"
 
 
 def _seen_by(id_: str) -> str:

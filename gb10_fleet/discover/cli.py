@@ -45,7 +45,7 @@ def find(
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, max=600, help="How long to listen to multicast DNS.")
     ] = 5,
-    force: Annotated[bool, typer.Option("--force", help="Write over an inventory that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing inventory.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Find Sparks, refuse host keys that several of them have, write an inventory. Changes nothing on any host."""
@@ -175,7 +175,7 @@ def _show(found: Discovery, file: Path | None) -> None:
     for duplicate in found.duplicates:
         print(f"refused: {duplicate}", file=sys.stderr)
     if found.duplicates:
-        print(f"    way out: {WAY_OUT}", file=sys.stderr)
+        print(f"    Fix: {WAY_OUT}", file=sys.stderr)
     elif file:
         print(f"{file}: compare the fingerprints, then go on with: gb10 doctor -i {file}")
     elif not found.silent:

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The filter of serving: which key a service is asked with."""
+"""The filters of serving: which key a service is asked with, and how its host is reached."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service_entries import VLLM
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 
 def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:
@@ -21,4 +22,4 @@ class FilterModule:
     """Ansible asks this class for the filters of the file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"service_key": key}
+        return {"service_key": key, "reach": usage.reach}

@@ -109,7 +109,7 @@ def test_a_source_that_is_no_good_is_named(
     fleet: Fleet, mirror: Mirror, host: str, where: dict[str, str], fault: str
 ) -> None:
     said = fleet.converge(host, mirror.document(**where))
-    refused(said, "package:gb10-faults-a: no apt source offers 1.0", fault, "Way out: ")
+    refused(said, "package:gb10-faults-a: no apt source offers 1.0", fault, "Fix: ")
     assert versions(fleet, host) == {}
 
 

@@ -184,7 +184,7 @@ def explained(done: Completed, system: System) -> str:
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
     built = re.search(_DKMS_SAYS, done.stderr)
     way_out = fault.way_out.replace("KERNEL", built[1]).replace("LOG", built[2]) if built else fault.way_out
-    return f"{fault.name}: {said}{holder}. Way out: {way_out}"
+    return f"{fault.name}: {said}{holder}. Fix: {way_out}"
 
 
 def _blocked(stdout: str, holds: Collection[str]) -> str:
@@ -197,10 +197,10 @@ def _blocked(stdout: str, holds: Collection[str]) -> str:
     if held:
         reason = f"; apt says: {told[:_MAX_WORDS]}" if told else ""
         holding = f"{', '.join(held)} {_IS_HELD[len(held) > 1]}"
-        return f"apt_hold_blocks: {holding}{reason}. Way out: {_unhold_way_out(held)}"
+        return f"apt_hold_blocks: {holding}{reason}. Fix: {_unhold_way_out(held)}"
     if not told:
         return ""
-    return f"apt_dependencies_unmet: {told[:_MAX_WORDS]}. Way out: {_UNMET_WAY_OUT}"
+    return f"apt_dependencies_unmet: {told[:_MAX_WORDS]}. Fix: {_UNMET_WAY_OUT}"
 
 
 def _unhold_way_out(held: Sequence[str]) -> str:

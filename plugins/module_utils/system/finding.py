@@ -30,7 +30,7 @@ class Finding:
         return asdict(self)
 
     def __str__(self) -> str:
-        advice = f"\n    way out: {self.way_out}" if self.way_out else ""
+        advice = f"\n    Fix: {self.way_out}" if self.way_out else ""
         return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
@@ -41,7 +41,7 @@ NO_CONTACT = frozenset({"host_key", "permission", "unreachable"})
 _JUDGED = 4000
 _SAID = re.compile(
     r"(?P<host>\S+): (?P<id>unreachable|host_key|permission|no_sudo|unreadable): (?P<fact>.+)\n"
-    r" +way out: (?P<way_out>.+)"
+    r" +Fix: (?P<way_out>.+)"
 )
 
 

@@ -45,10 +45,11 @@ def check_identity(subject: Subject) -> Iterator[Finding]:
         (product["dgx_release"] or {}).get("DGX_NAME") in _values(products, "dgx_name"),
     )
     if not any(known):
-        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "nothing in DMI"
+        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"])))
+        named = f"the machine says it is {says}" if says else "DMI names no product"
         yield subject.say(
             "not_a_spark",
-            f"the machine says it is {says}, and /etc/dgx-release does not name a DGX Spark",
+            f"{named}, and /etc/dgx-release does not name a DGX Spark",
             "take the host out of the inventory; if it is a GB10 board, add its product name to catalog/products.yml",
         )
     supported = _values(platforms, "operating_system")

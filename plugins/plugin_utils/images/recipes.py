@@ -55,7 +55,7 @@ def dead_ends(wish: Wish, architectures: str, versions: Mapping[str, Any]) -> It
             continue
         met = _met(entry["match"], wish, architectures, versions)
         if met:
-            yield f"{entry['value']}: {met}: {entry['reason']} Way out: {entry['way_out']}."
+            yield f"{entry['value']}: {met}: {entry['reason']} Fix: {entry['way_out']}."
 
 
 def _met(match: Mapping[str, Any], wish: Wish, architectures: str, versions: Mapping[str, Any]) -> str:

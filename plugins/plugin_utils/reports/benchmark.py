@@ -335,7 +335,7 @@ def findings(document: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     for (name, verdict, text, way_out), at_once in found.items():
         lines.append(f"{name}, {', '.join(at_once)} at once: {verdict}: {text}")
-        lines += [f"    way out: {way_out}"] if way_out else []
+        lines += [f"    Fix: {way_out}"] if way_out else []
     return lines
 
 

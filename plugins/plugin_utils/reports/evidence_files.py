@@ -28,7 +28,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def reason_lines(reason: Mapping[str, Any]) -> list[str]:
     """Of a verdict; a text that has its way out in it comes alone."""
-    way_out = [f"    way out: {reason['way_out']}"] if reason["way_out"] else []
+    way_out = [f"    Fix: {reason['way_out']}"] if reason["way_out"] else []
     return [f"{reason['where']}: {reason['what']}: {reason['text']}", *way_out]
 
 

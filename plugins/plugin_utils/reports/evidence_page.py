@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement, usage
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
     HEALTHY,
     INCOMPLETE,
@@ -372,6 +372,7 @@ def _serving_model(serving: Mapping[str, Any]) -> Record:
         "verdict": serving["verdict"].replace("_", " "),
         "text": serving["text"],
         "model": ": ".join(each for each in (title, models) if each),
+        "use": [_step(step) for step in usage.steps(use)] if (use := usage.of_evidence(serving)) else [],
         "answers": [{**answer, "took": f"{answer['seconds']:.2f} s"} for answer in serving["answers"]],
         "rows": {
             **dict(api_rows(serving)),
@@ -379,6 +380,10 @@ def _serving_model(serving: Mapping[str, Any]) -> Record:
             **dict(start_rows(serving)),
         },
     }
+
+
+def _step(step: usage.Step) -> Record:
+    return {"title": step.title, "text": "\n".join(step.lines), "note": step.note}
 
 
 def start_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

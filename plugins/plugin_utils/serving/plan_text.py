@@ -84,7 +84,7 @@ def short(image: str) -> str:
 def _rejected(plan: Plan) -> list[str]:
     found = ["  no checkpoint of it can be served like this:"]
     found += [line for name, reason in plan.rejected for line in wrapped(f"    {name}: {reason}", "      ")]
-    return found + [line for text in ways_out.of(plan) for line in wrapped(f"  way out: {text}", "    ")]
+    return found + [line for text in ways_out.of(plan) for line in wrapped(f"  Fix: {text}", "    ")]
 
 
 def _served(plan: Plan) -> list[str]:

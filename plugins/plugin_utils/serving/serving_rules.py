@@ -313,7 +313,7 @@ def _refusal(fired: Fired) -> str:
     if fired.id in rules.OF_ACCEPTANCE:
         return f"vllm_accept: {fired.text}: {fired.way_out}."
     sources = "; ".join(fired.sources)
-    return f"rule {fired.id}: {fired.text}. Way out: {fired.way_out}; or {_acceptance(fired)}. Sources: {sources}."
+    return f"rule {fired.id}: {fired.text}. Fix: {fired.way_out}; or {_acceptance(fired)}. Sources: {sources}."
 
 
 def _acceptance(fired: Fired) -> str:

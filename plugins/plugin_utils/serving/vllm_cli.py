@@ -62,7 +62,7 @@ class Fired:
         said = f"  {'accepted' if self.accepted else self.severity}: {self.id}: {self.text}"
         if self.accepted:
             return [said, f"    because: {self.accepted}"]
-        return [said] if self.severity == "info" else [said, f"    way out: {self.way_out}"]
+        return [said] if self.severity == "info" else [said, f"    Fix: {self.way_out}"]
 
 
 @dataclass(frozen=True)

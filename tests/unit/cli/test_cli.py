@@ -432,7 +432,7 @@ def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
 
 
 def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
-    away = {"msg": "spark-a: unreachable: it is off\n    way out: ansible spark-a -i INVENTORY must work"}
+    away = {"msg": "spark-a: unreachable: it is off\n    Fix: ansible spark-a -i INVENTORY must work"}
     use(
         2,
         event("runner_on_ok", "gb10.fleet.undo", playbook.REFUSE, changes=[{"role": "fabric"}]),
@@ -555,11 +555,11 @@ def test_what_hosts_have_in_common_is_said_once_and_a_plan_is_no_warning(use: Us
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "spark-a, spark-b, spark-c and 1 more: warn: security_floor: how it is",
-        "    way out: what to do",
+        "    Fix: what to do",
         "spark-a: info: fabric_plan: rails of spark-a",
-        "    way out: what to do",
+        "    Fix: what to do",
         "spark-b: info: fabric_plan: rails of spark-b",
-        "    way out: what to do",
+        "    Fix: what to do",
         "4 hosts: 0 errors, 4 warnings, 0 accepted",
     ]
 
@@ -597,7 +597,7 @@ def test_more_inventories_and_what_is_for_ansible(use: Use) -> None:
             [REFUSED],
             [
                 "spark-a: error: no_carrier: how it is",
-                "    way out: what to do",
+                "    Fix: what to do",
                 "1 host: 1 error, 0 warnings, 0 accepted",
             ],
         ),
@@ -699,7 +699,7 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
     evidence_table.show(proof(), console, Path("index.html"))
     text = console.export_text()
     assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
-    assert "spark-b: disk_full: no [space]\\tleft\n    way out: free it\n" in text and "{" not in text
+    assert "spark-b: disk_full: no [space]\\tleft\n    Fix: free it\n" in text and "{" not in text
 
 
 @pytest.mark.parametrize("name", documents())

@@ -272,7 +272,7 @@ def test_one_key_on_two_machines_is_refused_and_nothing_is_written(network: Path
     assert answer["duplicates"][0]["machines"] == ["spark-11 (192.0.2.11)", "spark-12 (192.0.2.12)"]
     assert "ssh-keygen -A" in answer["way_out"] and not (network / "mine").exists()
     shown = CLI.invoke(discover_cli.app, ["192.0.2.11", "192.0.2.12"]).output
-    assert "CVE-2026-24218" in shown and "way out: on each of them" in shown
+    assert "CVE-2026-24218" in shown and "Fix: on each of them" in shown
 
 
 def test_who_is_named_and_does_not_answer_or_lets_nobody_in(network: Path) -> None:

@@ -233,14 +233,14 @@ def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
 @pytest.mark.parametrize(
     ("words", "says", "never"),
     [
-        (["--max-model-len", "900000"], "way out: ask for what fits: --max-model-len 131072", "--hosts 1"),
-        (["--memory-gib", "64"], "way out: 2 hosts of this memory (--hosts 2)", "ask for less"),
+        (["--max-model-len", "900000"], "Fix: ask for what fits: --max-model-len 131072", "--hosts 1"),
+        (["--memory-gib", "64"], "Fix: 2 hosts of this memory (--hosts 2)", "ask for less"),
         (["--hosts", "2", "--max-model-len", "900000"], "ask for what fits: --max-model-len 131072", "--hosts"),
     ],
 )
 def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: str) -> None:
     shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words]).stdout
-    ways = [line for line in shown.splitlines() if "way out" in line]
+    ways = [line for line in shown.splitlines() if "Fix: " in line]
     assert [line for line in ways if says in line] and not [line for line in ways if never in line], shown
 
 
@@ -250,8 +250,8 @@ def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: s
         (["--memory-gib", "8"], "the host's MemTotal is 8.0 GiB, of which 12 GiB stay for the system", "0.00 of"),
         (["--memory-gib", "40"], "(--hosts 3), with fabric_topology ring or switch", "pair"),
         (["--memory-gib", "64"], "(--hosts 2), with fabric_topology pair or switch", "ring"),
-        (["--set", "foo-bar=3"], "way out: leave it out", "did you mean"),
-        (["--set", "max-modell-len=3"], "way out: did you mean --max-model-len?", "leave it out"),
+        (["--set", "foo-bar=3"], "Fix: leave it out", "did you mean"),
+        (["--set", "max-modell-len=3"], "Fix: did you mean --max-model-len?", "leave it out"),
         (["--accept", "foo"], "foo was accepted without a reason", "Traceback"),
     ],
 )
@@ -351,7 +351,7 @@ def test_less_has_its_number_and_that_fits(words: list[str], fits: list[str]) ->
 
 def test_a_share_that_the_plan_itself_took_does_not_lead_back_to_a_plan() -> None:
     text = " ".join(" ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "2")).split())
-    assert "warn: utilization_above_085" in text and "way out: nothing less holds it here: --hosts 3" in text
+    assert "warn: utilization_above_085" in text and "Fix: nothing less holds it here: --hosts 3" in text
     three = " ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "3"))
     assert "utilization_above_085" not in three
 

@@ -95,10 +95,10 @@ def test_a_service_that_cannot_be_is_a_wrong_question(words: list[str], says: st
 def test_too_little_for_a_service_names_the_option_that_was_typed() -> None:
     ran = CliRunner().invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--service", "chat=30"])
     assert ran.exit_code == Outcome.refused and "gpu-memory-utilization" not in ran.stdout
-    assert "way out: ask for what fits: --service chat=76" in ran.stdout
+    assert "Fix: ask for what fits: --service chat=76" in ran.stdout
     both = ["--service", "chat=30", "--max-model-len", "4096"]
     shown = CliRunner().invoke(cli.app, ["plan", "openai/gpt-oss-120b", *both]).stdout
-    assert "way out: ask for what fits: --service chat=67" in shown
+    assert "Fix: ask for what fits: --service chat=67" in shown
 
 
 @pytest.mark.parametrize(

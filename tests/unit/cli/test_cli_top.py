@@ -88,7 +88,7 @@ def test_top_without_a_terminal_looks_once(monkeypatch: pytest.MonkeyPatch) -> N
     result = CLI.invoke(cli.app, ["top", "-i", "a,"])
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.output.splitlines()] == ["host", "spark-a", "spark-b", "warn:", "why,"]
-    assert result.output.splitlines()[-1] == "why, and the way out: gb10 why HOST -i a,"
+    assert result.output.splitlines()[-1] == "why, and how to fix it: gb10 why HOST -i a,"
     document = json.loads(CLI.invoke(cli.app, ["top", "-i", "a,", "--json"]).output)
     assert [row["host"] for row in document["hosts"]] == ["spark-a", "spark-b"]
     answered(monkeypatch, {"spark-c": {"looks": [], "silent": "no route"}})
@@ -152,7 +152,7 @@ def test_a_window_ends_with_how_much_does_not_fit() -> None:
         lines = console.export_text().splitlines()
         assert len(lines) <= height
         findings = [line for line in lines if ": warn: gpu_hot" in line]
-        hint = lines.index("why, and the way out: gb10 why HOST")
+        hint = lines.index("why, and how to fix it: gb10 why HOST")
         assert lines[hint + 1] == findings[0]
         assert (lines[-1].strip() == f"and {12 - len(findings)} more") is more
         assert (len(findings) == 12) is not more and findings

@@ -52,7 +52,7 @@ def test_a_host_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0].startswith("spark-0: likely: the host lost its power"), "the answer comes first"
     assert "  up for 1 h 0 min, read at 2026-11-23 08:00:00 UTC" in lines
     assert any("2026-11-23 06:58:20  unclean_end" in line for line in lines)
-    assert any("way out: check wall" in line and "role flight_recorder" in line for line in lines)
+    assert any("Fix: check wall" in line and "role flight_recorder" in line for line in lines)
     assert "\x1b" not in result.output
     assert r"a line \x1b[2J" in result.output
 
@@ -129,7 +129,7 @@ def test_a_silent_host_has_its_way_out_for_programs(monkeypatch: pytest.MonkeyPa
     assert (finding["host"], finding["id"], said["hosts"]) == ("spark-0", "unreachable", [])
     assert "ansible spark-0 -i 'my fleet,' -m raw" in finding["way_out"] and "--limit" not in finding["way_out"]
     shown = CLI.invoke(cli.app, asked).output
-    assert f"way out: {finding['way_out']}\n" in shown and finding["fact"] in shown
+    assert f"Fix: {finding['way_out']}\n" in shown and finding["fact"] in shown
 
 
 @pytest.mark.parametrize(("seconds", "given"), [(0, {}), (200, {"gb10_why_samples": 41, "gb10_why_every_s": 5})])

@@ -100,9 +100,9 @@ def test_ps_shows_services_by_hosts(ask: Ask) -> None:
     }
     _, result = ask("ps", hosts=Hosts(rows))
     head, first, second = result.output.splitlines()
-    assert head.split() == ["SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH"]
+    assert head.split() == ["SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "STOPPED", "BY"]
     assert first.split() == ["chat", "a", "ready", "-", "org/chat", "8000", "40", "GiB", "-"]
-    assert second.endswith("stopped by ada@laptop until 07:00 CET")
+    assert second.endswith("  ada@laptop until 07:00 CET")
     _, result = ask("ps", "--json", hosts=Hosts(rows))
     found = json.loads(result.output)
     assert [(row["host"], row["name"], row["state"]) for row in found["services"]] == [

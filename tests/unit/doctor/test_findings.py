@@ -693,7 +693,7 @@ def test_a_refusal_names_host_fact_and_way_out() -> None:
     assert text is not None
     assert text.count("spark-a: ") == 2
     assert "spark-a: architecture: the machine is x86_64" in text
-    assert "way out: take the host out of the inventory" in text
+    assert "Fix: take the host out of the inventory" in text
 
 
 @pytest.mark.parametrize("word", ["no ", "python", "interpreter", "no such file", "no such file python "])

@@ -142,7 +142,7 @@ def test_the_answer_names_host_fact_and_way_out_once(answers: dict[str, str], nu
     answer = answers[_host(number)]
     first, *findings = answer.splitlines()
     assert first == "doctor refuses to go on:" and 0 < len(findings) < 9, answer
-    assert all(line.startswith((f"{_host(number)}: ", "    way out: ")) for line in findings), answer
+    assert all(line.startswith((f"{_host(number)}: ", "    Fix: ")) for line in findings), answer
     assert len(set(findings)) == len(findings), "once"
     assert all(word in answer for word in words), answer
 

@@ -77,9 +77,9 @@ E: Sub-process /usr/bin/dpkg returned an error code (1)
     ("said", "told"),
     [
         (CLASH, "package_files_clash: 68-nvidia-cuda-dev_9.1.85_arm64.deb: trying to overwrite '/usr/include/nvml.h',"
-         " which is also in package datacenter-gpu-manager 1:1.7.2. Way out: two packages"),
+         " which is also in package datacenter-gpu-manager 1:1.7.2. Fix: two packages"),
         (DKMS, "module_build_failed: nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation"
-         " script subprocess returned error exit status 10. Way out: the log"
+         " script subprocess returned error exit status 10. Fix: the log"
          " /var/lib/dkms/nvidia/580.178.04/build/make.log says why; where Ubuntu has signed modules for this kernel,"
          " take them in place of the build, in one step: `apt-get install"
          " linux-modules-nvidia-580-open-7.0.0-1019-nvidia nvidia-dkms-580-open-`"),
@@ -121,7 +121,7 @@ def test_the_holder_of_a_lock_is_named_with_its_command(tmp_path: Path) -> None:
     (tmp_path / "proc/77/cmdline").write_bytes(b"/usr/bin/python3\0/usr/bin/unattended-upgrade\0")
     said = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (unattended-upgr)"
     told = apt_errors.explained(Completed((), 100, stderr=said), System(tmp_path, privileged=True))
-    assert told.startswith(f"apt_locked: {said} (process 77: /usr/bin/python3 /usr/bin/unattended-upgrade). Way out: ")
+    assert told.startswith(f"apt_locked: {said} (process 77: /usr/bin/python3 /usr/bin/unattended-upgrade). Fix: ")
 
 
 def test_that_apt_has_waited_for_a_lock_is_no_failure_because_of_it() -> None:
@@ -175,7 +175,7 @@ def told_with_holds(root: Path, stdout: str, stderr: str, *holds: str) -> str:
         (UNMET + NEWER, BROKEN, "nvidia-driver-580-open is on hold; apt says: cuda-13-1 : Depends: nvidia-driver"),
         (UNMET + OLDER, BREAKS, "libnvidia-compute-580, nvidia-driver-580-open are on hold; apt says: nvidia-driver"),
         (UNMET + CONFLICT, BROKEN, "libnvidia-compute-580 is on hold; apt says: breaker : Conflicts: libnvidia-comp"),
-        (CHANGED, NOT_ALLOWED, "libnvidia-compute-580, nvidia-driver-580-open are on hold. Way out: "),
+        (CHANGED, NOT_ALLOWED, "libnvidia-compute-580, nvidia-driver-580-open are on hold. Fix: "),
     ],
 )
 def test_a_hold_that_blocks_is_named(stdout: str, stderr: str, named: str, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_hold_of_somebody_else_is_theirs_to_lift(tmp_path: Path) -> None:
     said = UNMET + " perftest : Depends: libibverbs1 (>= 50) but 39 is to be installed\n"
     told = told_with_holds(tmp_path, said, BROKEN, "libibverbs1")
     assert told.startswith("apt_hold_blocks: libibverbs1 is on hold; apt says: perftest : Depends: libibverbs1 (>= 50)")
-    assert told.endswith("Way out: `apt-mark unhold libibverbs1` if it may change, then run again")
+    assert told.endswith("Fix: `apt-mark unhold libibverbs1` if it may change, then run again")
 
 
 def test_dependencies_that_no_hold_blocks_are_named_as_apt_names_them(tmp_path: Path) -> None:

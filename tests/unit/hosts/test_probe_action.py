@@ -160,7 +160,7 @@ def test_a_run_goes_on_without_as_many_as_it_may(plays: Plays, most: Any, goes_o
     assert (said, "doctor refuses to go on" in output, "--limit '!spark-away'" in output) == (
         goes_on, not goes_on, not goes_on,
     )  # fmt: skip
-    assert "way out: check power, network, ansible_host" in output
+    assert "Fix: check power, network, ansible_host" in output
 
 
 @pytest.mark.parametrize("own", [{"ansible_host": "kind-key"}, {"ansible_host": "kind-away", "fabric_mut": 9000}])

@@ -163,7 +163,7 @@ def test_the_table_says_host_role_resource_and_what_differs() -> None:
     assert cells[0] == ["b", "driver", "hold:driver-set", "update: to hold: libcuda"]
     assert cells[1][:3] == ["b", "fabric", "nm_profile:gb10-a"]
     assert cells[2] == ["c", "silent", "timeout", "no answer within 60 s; look at it"]
-    assert cells[3][0] == "d" and "no manifest" in lines[4]
+    assert cells[3][0] == "d" and "never set up" in lines[4]
     assert (
         lines[5] == "not in drifted.txt, for a host of the same cluster is silent: b; repair that one, then scan again"
     )
@@ -180,7 +180,7 @@ def test_without_drift_the_table_says_that_there_is_no_limit_file() -> None:
 def test_every_line_of_what_is_wrong_has_a_way_out() -> None:
     orphan = judged(orphans=[{"role": "driver", "resource": "file:/etc/old"}])
     lines = table(document(a=MISSING, b=judged(recorded=False), c=orphan)).splitlines()
-    assert "gb10.fleet.site" in lines[1] and "gb10.fleet.site" in lines[2] and "gb10_orphans=remove" in lines[3]
+    assert "gb10 site" in lines[1] and "gb10.fleet.site" in lines[2] and "gb10_orphans=remove" in lines[3]
 
 
 def test_a_host_cannot_steer_the_terminal() -> None:

@@ -84,7 +84,7 @@ def test_nothing_fits() -> None:
     assert found.refused and found.checkpoint is None and found.variables == {} and found.args == ()
     text = "\n".join(found.lines(explain=True))
     assert "no checkpoint of it can be served like this" in text and "weights 109.9 GiB" in text
-    assert "way out: 2 hosts of this memory (--hosts 2)" in text
+    assert "Fix: 2 hosts of this memory (--hosts 2)" in text
 
 
 def test_the_way_out_is_a_number_of_hosts_only_where_one_helps() -> None:

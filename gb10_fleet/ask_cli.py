@@ -1,0 +1,151 @@
+"""`gb10 ask` and `gb10 logs`: talk to one service of a fleet, over ssh, from this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NoReturn
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+
+from gb10_fleet import way
+from gb10_fleet.ending import by_name, told
+from gb10_fleet.options import Inventory, Limit, NoLists
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.services import ASKS, Row, answers_of, rows
+
+app = typer.Typer()
+
+_UNIT = re.compile(r"gb10-vllm(-[a-z0-9][a-z0-9-]*)?\.service\Z")
+_INTERRUPTED = 130
+_LONGEST = 2**16  # bytes of one line of a log
+
+
+@app.command(cls=NoLists)
+def ask(
+    ctx: typer.Context,
+    question: Annotated[str, typer.Argument(help="What to ask, in quotes.", show_default=False)],
+    inventory: Inventory,
+    service: Annotated[
+        str | None, typer.Argument(help="The service; needed where there are several.", show_default=False)
+    ] = None,
+    limit: Limit = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for the next word.")] = 300,
+) -> None:
+    """Ask a model that serves, and print its answer as it comes. Changes nothing."""
+    order = Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=ASKS)
+    row = _one(order, service, serving=True)
+    url, model = row.said.get("url") or "", row.said.get("served_name") or ""  # a row that answers has both
+    body = {"model": model, "messages": [{"role": "user", "content": question}]}
+    try:
+        found, report = way.find(order, row.host, row.said["name"], forward=url.partition("://")[2])
+        if found is None:
+            _lost(order, report)
+        _print(way.answer(found, url, body, timeout))
+    except TimeoutError:
+        _end(
+            f"{row.host}: {model} said nothing for {timeout:g} s. Fix: see gb10 logs {row.said['name']} -i INVENTORY",
+            order,
+        )
+    except way.NoWay as error:
+        _end(f"{row.said['name']} on {row.host}: {error}", order)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _print(pieces: Iterable[tuple[str, str]]) -> None:
+    """Print an answer. A model that thinks first says so, where somebody looks."""
+    thinks = False
+    for kind, text in pieces:
+        if kind == "text":
+            sys.stdout.write(printable(text, "\n\t"))
+            sys.stdout.flush()
+        elif not thinks and sys.stderr.isatty():
+            thinks = True
+            print("(it thinks first)", file=sys.stderr)
+    print()
+
+
+@app.command(cls=NoLists)
+def logs(
+    ctx: typer.Context,
+    service: Annotated[str, typer.Argument(help="The service, as `gb10 ps` names it.", show_default=False)],
+    inventory: Inventory,
+    limit: Limit = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many lines to begin with.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until Ctrl-C, or end.")] = True,
+) -> None:
+    """Follow the log of a service until Ctrl-C. Changes nothing.
+
+    Of a cluster it is the log of the first host; --limit chooses another one.
+    """
+    order = Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=ASKS)
+    row = _one(order, service, serving=False)
+    if not _UNIT.match(unit := row.said["unit"]):
+        _end(f"{row.host}: {unit} is no unit of gb10-fleet", order)
+    journal = f"journalctl --no-pager --output=short-iso --lines={lines} --unit={unit}" + (
+        " --follow" if follow else ""
+    )
+    # The journal is for root and for the group adm.
+    command = f"if sudo -n true 2>/dev/null; then exec sudo -n {journal}; fi; exec {journal}"
+    try:
+        found, report = way.find(order, row.host, service, command=command)
+    except way.NoWay as error:
+        _end(str(error), order)
+    if found is None or found.command is None:
+        _lost(order, report)
+    print(printable(f"{service} on {row.host}: {unit}"), file=sys.stderr)
+    raise typer.Exit(_show(found.command))
+
+
+def _show(command: Sequence[str]) -> int:
+    """Print what it says, line by line, and end with it."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        while line := process.stdout.readline(_LONGEST):  # type: ignore[union-attr]
+            print(printable(line.decode(errors="replace").rstrip("\n"), "\t"), flush=True)
+        return Outcome.done if process.wait() == 0 else Outcome.failed
+    except KeyboardInterrupt:
+        return Outcome.done
+    finally:
+        with contextlib.suppress(OSError):
+            process.terminate()
+        process.wait()
+
+
+def _one(order: Order, service: str | None, *, serving: bool) -> Row:
+    """Return the one row that is meant. With no name it is the only service; of a cluster it is the first host."""
+    outcome, report = run(order, quiet=True)
+    found = rows(answers_of(report))
+    if not found:
+        if outcome is Outcome.done:
+            _end("no service is on these hosts. Fix: gb10 site -i INVENTORY puts one there", order)
+        _lost(order, report)
+    mine = [row for row in found if service in (None, row.said["name"])]
+    names = list(dict.fromkeys(row.said["name"] for row in mine))
+    known = ", ".join(dict.fromkeys(row.said["name"] for row in found))
+    if not mine:
+        _end(f"no service is called {service}; there are {known}", order)
+    if serving:
+        mine = [row for row in mine if row.answers]
+        if not mine:
+            _end(f"{', '.join(names)}: not ready to answer. Fix: gb10 ps -i INVENTORY says its state", order)
+        names = list(dict.fromkeys(row.said["name"] for row in mine))
+    if len(names) > 1:
+        _end(f"which one? Name the service behind the question: {', '.join(names)}", order)
+    return min(mine, key=lambda row: (not row.runs, row.rank))
+
+
+def _lost(order: Order, report: Report) -> NoReturn:
+    for line in [*told(report), *report.errors]:
+        print(printable(by_name(order, line)), file=sys.stderr)
+    raise typer.Exit(Outcome.unreachable if report.silent else Outcome.failed)
+
+
+def _end(text: str, order: Order) -> NoReturn:
+    print(printable(by_name(order, text), "\n"), file=sys.stderr)
+    raise typer.Exit(Outcome.failed)

@@ -1,0 +1,80 @@
+"""What `--help` shows beside the options: commands in groups, types in words, two examples of each command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperGroup
+
+GROUPS: dict[str, Sequence[str]] = {
+    "Start": ("up", "discover", "doctor", "plan", "site", "validate"),
+    "Look": ("ps", "status", "top", "explain", "why", "drift", "release", "evidence", "report", "catalog", "benchmark"),
+    "Serve": ("ask", "logs", "stop", "start", "swap", "layout", "fetch", "image"),
+    "Change a fleet": ("rollout", "resume", "rollback", "undo"),
+}
+_MINE = "-i inventory/mine"
+# Behind `gb10 COMMAND`; the inventory is added where a command takes one.
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "ask": (f"'Why is the sky blue?' {_MINE}", f"'Write a haiku' chat {_MINE} --limit spark-a"),
+    "benchmark": (_MINE, f"{_MINE} --limit spark-a"),
+    "catalog check": ("", "--all"),
+    "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
+    "doctor": (_MINE, f"{_MINE} --limit spark-a"),
+    "drift": (_MINE, f"{_MINE} --json"),
+    "evidence": ("", "evidence/latest/evidence.json"),
+    "explain": (f"spark-a {_MINE}", f"spark-a vllm {_MINE} --defaults"),
+    "fetch": (f"vllm {_MINE}", f"vllm {_MINE} --limit spark-a"),
+    "image build": (f"--host spark-a {_MINE} --check", f"--host spark-a {_MINE}"),
+    "image inspect": (f"vllm/vllm-openai:latest {_MINE}", f"vllm/vllm-openai:latest {_MINE} --json"),
+    "layout": (_MINE, f"night {_MINE} --at 'Mon..Fri 22:00'"),
+    "logs": (f"vllm {_MINE}", f"vllm {_MINE} --lines 200 --no-follow"),
+    "plan": ("openai/gpt-oss-20b", "--all"),
+    "ps": (_MINE, f"{_MINE} --use"),
+    "release": (_MINE, f"plan {_MINE} --to newest"),
+    "report": ("", f"{_MINE}"),
+    "resume": (_MINE, f"{_MINE} --json"),
+    "rollback": (f"RUN {_MINE}", f"RUN {_MINE} --json"),
+    "rollout": (f"site {_MINE} --plan", f"site {_MINE}"),
+    "site": (_MINE, f"{_MINE} --check --diff"),
+    "start": (f"vllm {_MINE}", f"vllm {_MINE} --prove"),
+    "status": (_MINE, f"{_MINE} --hosts"),
+    "stop": (f"vllm {_MINE}", f"vllm {_MINE} --until 07:00"),
+    "swap": (f"chat big {_MINE}", f"chat big {_MINE} --yes"),
+    "top": (_MINE, f"{_MINE} --every 5 --json"),
+    "undo": (f"gateway {_MINE}", f"--all {_MINE} --check"),
+    "up": ("", "192.0.2.11 192.0.2.12 --model openai/gpt-oss-20b"),
+    "validate": (_MINE, f"{_MINE} --limit spark-a"),
+    "why": (f"spark-a {_MINE}", f"spark-a {_MINE} --load"),
+}
+# What Python calls a type, anywhere in its name, and the word for it; choices are shown as they are.
+_WORDS = (("int", "NUMBER"), ("float", "NUMBER"), ("path", "PATH"), ("str", "TEXT"))
+
+
+def name_types(params: Sequence[Any]) -> None:
+    """Name the value of each option and argument in a word; Python's own names tell an operator nothing."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type = lambda ctx: ""  # its name says what it is
+        elif param.metavar is None and not param.is_flag:
+            # In older versions of typer the type itself, with a name like it.
+            kind = getattr(getattr(param, "type_descriptor", None), "annotation", None) or param.type
+            param.metavar = next((word for name, word in _WORDS if name in str(kind).lower()), None)
+
+
+def examples(name: str) -> list[str]:
+    """Return the examples of a command, as in `image build`, ready to be typed."""
+    return [f"gb10 {name} {words}".rstrip() for words in EXAMPLES.get(name, ())]
+
+
+class Grouped(TyperGroup):
+    """The commands by what they are for. A command of no group comes last."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        known = {name for names in GROUPS.values() for name in names}
+        rest = [name for name in self.list_commands(ctx) if name not in known]
+        for title, names in {**GROUPS, "More": rest}.items():
+            mine = [(name, command) for name in names if (command := self.commands.get(name)) and not command.hidden]
+            if mine:
+                with formatter.section(title):  # a long line is wrapped, and nothing of it is left out
+                    formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in mine])

@@ -1,0 +1,117 @@
+"""How this machine reaches one host by itself: the ssh that Ansible would use, and HTTP through it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gb10_fleet.playbook import Order, Report, run
+
+_LINE = 2**20  # bytes of one event of an answer; a longer one is not ours
+_SAID = 2**14  # bytes of what a server says of an error, and of what ssh says
+
+
+class NoWay(Exception):
+    """The host cannot be reached, or the service gave no answer; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A command line that reaches a host. None: the address is on this machine. The key is never part of it."""
+
+    command: Sequence[str] | None
+    key: str = field(default="", repr=False)
+
+
+def find(order: Order, host: str, service: str, **more: str) -> tuple[Way | None, Report]:
+    """Have Ansible write down the way to a host. `more`: what to run there, or the address to lead to."""
+    with tempfile.TemporaryDirectory(prefix="gb10-way-") as folder:  # only this user can look into it
+        file = Path(folder, "way.json")
+        wanted = {"gb10_way": {"service": service, "file": str(file), **more}}
+        _, report = run(replace(order, playbook="gb10.fleet.way", limit=host, variables=wanted, asks={}), quiet=True)
+        if not file.exists():
+            return None, report
+        said = json.loads(file.read_text(encoding="utf-8"))
+    if "problem" in said:
+        raise NoWay(f"{host}: {said['problem']}. Put your key there: ssh-copy-id USER@{host}")
+    return Way(said["command"], said["key"]), report
+
+
+@contextmanager
+def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator[http.client.HTTPConnection]:
+    """Yield a connection to the service. Through ssh no port is opened here, so nobody else can use the tunnel."""
+    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    if way.command is None:
+        try:
+            yield connection
+        finally:
+            connection.close()
+        return
+    ours, theirs = socket.socketpair()
+    ours.settimeout(timeout_s)
+    connection.sock = ours
+    with tempfile.TemporaryFile() as errors, theirs:
+        tunnel = subprocess.Popen([*way.command], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors)
+        theirs.close()
+        try:
+            yield connection
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            errors.seek(0)
+            said = errors.read(_SAID).decode(errors="replace").strip()
+            raise NoWay(said or str(error)) from None
+        finally:
+            connection.close()
+            tunnel.terminate()
+            tunnel.wait()
+
+
+def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of an answer as they come, each as `text` or `thought`. Waits `timeout_s` for the next one."""
+    place = urlsplit(url)
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+    headers |= {"Authorization": f"Bearer {way.key}"} if way.key else {}
+    with _connected(way, (place.hostname or "127.0.0.1", place.port or 80), timeout_s) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), headers)
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            raise NoWay(_refused(response.status, response.read(_SAID)))
+        while line := response.readline(_LINE):
+            if line.startswith(b"data:") and (piece := _piece(line[5:].strip())):
+                yield piece
+
+
+def _piece(data: bytes) -> tuple[str, str] | None:
+    """Return what one event adds to the answer; None of one that adds nothing, or is no event of an answer."""
+    try:
+        said = json.loads(data)
+        if "error" in said:
+            raise NoWay(f"the model stopped: {said['error']}")
+        delta = said["choices"][0]["delta"]
+    except (ValueError, KeyError, IndexError, TypeError):  # the last one is no JSON
+        return None
+    for kind, keys in (("text", ("content",)), ("thought", ("reasoning_content", "reasoning"))):
+        for key in keys:
+            if isinstance(text := delta.get(key), str) and text:
+                return kind, text
+    return None
+
+
+def _refused(status: int, body: bytes) -> str:
+    try:
+        said = json.loads(body)
+        text = str(said.get("error", {}).get("message") or said.get("message") or said)
+    except (ValueError, AttributeError):
+        text = body.decode(errors="replace").strip()
+    fix = {401: ". Fix: its key is vllm_api_key in the inventory; gb10 site brings it to the host"}.get(status, "")
+    return f"the service answered {status}: {text}{fix}"

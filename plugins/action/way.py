@@ -1,0 +1,63 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writes down how ssh reaches a host: hosts/scan.py has Ansible's own plugins build the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
+
+
+class _Nothing:
+    """Ask the host nothing."""
+
+    def program(self) -> bytes:
+        return b""
+
+    def reply(self, line: str) -> bytes | None:
+        return None
+
+
+class ActionModule(OwnAction):
+    """Write the command line of one host."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        options = self._options(required_one_of=[["command", "forward"]], mutually_exclusive=[["command", "forward"]])
+        task_vars = task_vars or {}
+        name = task_vars["inventory_hostname"]
+        said: dict[str, Any] = {"key": options["key"]}
+        try:
+            variables = task_vars["hostvars"].raw_get(name)
+            target = scan.Routes(self).target(name, variables, options["command"] or "true", _Nothing())
+            said["command"] = _command(target.command, options["forward"])
+        except scan.NeedsPassword:
+            said["problem"] = "its connection needs a typed password, and this command logs in with keys only"
+        except AnsibleError as error:
+            said["problem"] = printable(str(error))
+        file = Path(options["file"])
+        file.touch(mode=0o600, exist_ok=False)
+        file.write_text(json.dumps(said), encoding="utf-8")
+        return {**result, "changed": False}
+
+
+def _command(words: tuple[str, ...], forward: str | None) -> list[str] | None:
+    """Return the words to run here; None where the address is on this very machine.
+
+    A connection of its own: a shared one would stay behind, and hold the pipes open.
+    """
+    ssh, *options = words
+    if ssh == "/bin/sh":
+        return None if forward else [*words]
+    alone = [ssh, "-o", "ControlPath=none", "-o", "BatchMode=yes"]
+    if not forward:
+        return [*alone, *options]
+    *options, host, _command = options
+    return [*alone, *options, "-W", forward, host]

@@ -1,0 +1,153 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How to use a model that serves: one text for the terminal and for the page of evidence. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
+
+QUESTION = "Why is the sky blue?"
+_LOCALHOST = "127.0.0.1"
+_SSH_PORT = 22
+_KEY, _CA = "YOUR-KEY", "gb10-ca.pem"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A service that answers: where it is, and what it is called there.
+
+    `url`: its address on its own host, without /v1. `shared`: that of the gateway, where there is one. `login`: how ssh
+    reaches the host, as in nvidia@192.0.2.11; empty where the host is this machine.
+    """
+
+    service: str
+    host: str
+    model: str
+    url: str
+    shared: str = ""
+    login: str = ""
+    ssh_port: int = _SSH_PORT
+    needs_key: bool = False  # also on the host itself
+
+    @property
+    def tunnel(self) -> str:
+        """Return the command that brings the service to the reader's own machine, at the same port."""
+        place = urlsplit(self.url)
+        host = f"[{place.hostname}]" if ":" in (place.hostname or "") else place.hostname
+        port = [] if self.ssh_port == _SSH_PORT else ["-p", str(self.ssh_port)]
+        return shlex.join(["ssh", "-N", "-L", f"{place.port}:{host}:{place.port}", *port, self.login])
+
+    @property
+    def local(self) -> str:
+        """Return the address of the API for the person who reads: on the host, or at the end of the tunnel."""
+        return f"http://{_LOCALHOST}:{urlsplit(self.url).port}/v1" if self.login else f"{self.url}/v1"
+
+
+class Step(NamedTuple):
+    """One thing to do, with the lines to copy. `note` is for the reader alone."""
+
+    title: str
+    lines: tuple[str, ...]
+    note: str = ""
+
+
+def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a reader gets to a host and to its gateway, from the variables of the host."""
+    remote = variables.get("ansible_connection", "ssh") != "local"
+    user = variables.get("ansible_user")
+    address = str(variables.get("ansible_host") or variables.get("inventory_hostname") or "")
+    gateway = str(variables.get("gateway_address") or "")
+    scheme = "http" if variables.get("gateway_plain_http") is True else "https"
+    return {
+        "login": (f"{user}@{address}" if user else address) if remote else "",
+        "ssh_port": int(variables.get("ansible_port") or _SSH_PORT),
+        "needs_key": bool(variables.get("vllm_api_key")),
+        "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
+    }
+
+
+def of_evidence(served: Mapping[str, Any]) -> Usage | None:
+    """Return the usage of a service as the evidence has it; None of one that did not answer, or of older evidence."""
+    api = served.get("api")
+    if not api or served["verdict"] != "serving" or not served["served_models"]:
+        return None
+    return Usage(
+        service=str(served.get("service", "vllm")),
+        host=api["host"],
+        model=served["served_models"][0],
+        url=api["url"],
+        shared=api["gateway"] or "",
+        login=api.get("login") or "",
+        ssh_port=int(api.get("ssh_port") or _SSH_PORT),
+        needs_key=bool(api.get("needs_key")),
+    )
+
+
+def of_document(evidence: Mapping[str, Any]) -> list[Usage]:
+    """Return the usage of each service that the evidence found serving."""
+    served = (each for cluster in evidence["clusters"] for each in judge.services_of(cluster))
+    return [use for each in served if (use := of_evidence(each))]
+
+
+def steps(use: Usage) -> list[Step]:
+    """Return all that a new user needs, in order. `-i INVENTORY` stands for the inventory of the command."""
+    question = shlex.quote(QUESTION)
+    body = json.dumps({"model": use.model, "messages": [{"role": "user", "content": QUESTION}]})
+    key = ' -H "Authorization: Bearer $KEY"' if use.needs_key else ""
+    secret = _KEY if use.needs_key else "none"
+    return [
+        *_addresses(use),
+        Step("Ask it from here", (f"gb10 ask {question} {use.service} -i INVENTORY",)),
+        Step(
+            "curl",
+            (f"curl {use.local}/chat/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}",),
+        ),
+        Step("Python", tuple(_python(use, secret)), "pip install openai"),
+        Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
+        Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
+        Step("Stop it", (f"gb10 stop {use.service} -i INVENTORY",), f"gb10 start {use.service} starts it again"),
+        Step("Undo everything", ("gb10 undo --all -i INVENTORY",), "each host is again as it was before"),
+    ]
+
+
+def _addresses(use: Usage) -> Iterator[Step]:
+    if use.login:
+        yield Step("Address on your own machine", (use.tunnel, use.local), "leave the tunnel open while you use it")
+    yield Step(f"Address on {use.host}", (f"{use.url}/v1",))
+    if use.shared:
+        yield Step("Address in your network", (f"{use.shared}/v1",), f"with a key, and {_CA} if gb10 share made it")
+
+
+def _python(use: Usage, secret: str) -> Iterator[str]:
+    yield f"from openai import OpenAI; client = OpenAI(base_url={use.local!r}, api_key={secret!r})"
+    yield f"question = [{{'role': 'user', 'content': {QUESTION!r}}}]"
+    yield f"print(client.chat.completions.create(model={use.model!r}, messages=question).choices[0].message.content)"
+
+
+def whole(uses: Sequence[Usage]) -> Iterator[str]:
+    """Yield the lines for the end of a run: of each service everything."""
+    for use in uses:
+        yield f"How to use {use.model} (service {use.service} on {use.host}):"
+        for step in steps(use):
+            yield f"  {step.title}" + (f" ({step.note})" if step.note else "")
+            yield from (f"    {line}" for line in step.lines)
+
+
+def short(uses: Sequence[Usage]) -> Iterator[str]:
+    """Yield the lines below a table of services: of each the addresses."""
+    for use in uses:
+        yield f"{use.service} on {use.host}: ask for {use.model} at"
+        for step in _addresses(use):
+            yield f"    {step.title.removeprefix('Address ')}: {', then '.join(step.lines)}"
+    if uses:
+        yield f"ask one from here: gb10 ask {shlex.quote(QUESTION)} {uses[0].service} -i INVENTORY"
+        yield "curl, Python, Open WebUI: gb10 ps --use -i INVENTORY"

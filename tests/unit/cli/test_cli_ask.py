@@ -1,0 +1,166 @@
+"""`gb10 ask` and `gb10 logs`: whom they ask, what they print, and that no key is in a command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from gb10_fleet import ask_cli, cli, way
+from gb10_fleet.playbook import Order, Outcome, Report
+
+CLI = CliRunner()
+# What ssh -W does: standard input and output are a connection.
+RELAY = """
+import os, socket, sys, threading
+place = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def up():
+    while data := os.read(0, 65536): place.sendall(data)
+threading.Thread(target=up, daemon=True).start()
+while data := place.recv(65536): os.write(1, data)
+"""
+
+
+class Model(BaseHTTPRequestHandler):
+    """A server that answers in three pieces, and keeps what it was asked."""
+
+    asked: ClassVar[list[tuple[str | None, dict[str, Any]]]] = []
+    status = 200
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append((self.headers["Authorization"], body))
+        self.send_response(self.status)
+        self.end_headers()
+        if self.status != 200:
+            self.wfile.write(b'{"error": {"message": "no\\u001b[31m"}}')
+            return
+        for delta in ({"reasoning_content": "hm"}, {"content": "Blue\u001b[31m"}, {"content": ".\nYes"}):
+            self.wfile.write(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n")
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def model() -> Iterator[int]:
+    Model.asked, Model.status = [], 200
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def said(name: str, port: int = 8000, **more: Any) -> dict[str, Any]:
+    return {
+        **{"name": name, "unit": f"gb10-vllm-{name}.service", "state": "active", "phase": "ready", "members": []},
+        **{"served_name": f"{name}-1", "url": f"http://127.0.0.1:{port}", "rank": 0, **more},
+    }
+
+
+class Fleet:
+    """The playbooks of a command: services, and the way to a host."""
+
+    def __init__(self, found: dict[str, list[dict[str, Any]]], written: dict[str, Any] | None = None) -> None:
+        self.found, self.written, self.orders = found, written, list[Order]()
+
+    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        self.orders.append(order)
+        report = Report(asks=order.asks)
+        if order.playbook == "gb10.fleet.way":
+            if self.written is not None:
+                Path(order.variables["gb10_way"]["file"]).write_text(json.dumps(self.written), encoding="utf-8")
+            return Outcome.done, report
+        for host, services in self.found.items():
+            data = {"resolved_action": "gb10.fleet.services", "host": host, "res": {"services": services}}
+            report.take({"event": "runner_on_ok", "event_data": data})
+        return Outcome.done, report
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def invoke(fleet: Fleet, *words: str) -> Any:
+        monkeypatch.setattr(ask_cli, "run", fleet.run)
+        monkeypatch.setattr(way, "run", fleet.run)
+        return CLI.invoke(cli.app, [*words, "-i", "a,"])
+
+    return invoke
+
+
+def test_ask_prints_the_answer_through_the_tunnel(talk: Any, model: int) -> None:
+    tunnel = [sys.executable, "-c", RELAY, str(model)]
+    fleet = Fleet({"a": [said("chat", model)]}, {"command": tunnel, "key": "s3cret"})
+    result = talk(fleet, "ask", "Why?")
+    assert (result.exit_code, result.stdout) == (0, "Blue\\x1b[31m.\nYes\n")
+    ((key, body),) = Model.asked
+    assert key == "Bearer s3cret" and body["model"] == "chat-1" and body["stream"] is True
+    assert body["messages"] == [{"role": "user", "content": "Why?"}]
+    wanted = fleet.orders[1].variables["gb10_way"]
+    assert wanted["forward"] == f"127.0.0.1:{model}" and fleet.orders[1].limit == "a"
+    assert not Path(wanted["file"]).exists()
+
+
+def test_ask_on_the_host_itself_needs_no_tunnel(talk: Any, model: int) -> None:
+    result = talk(Fleet({"a": [said("chat", model)]}, {"command": None, "key": ""}), "ask", "Why?")
+    assert result.exit_code == 0 and Model.asked[0][0] is None
+
+
+def test_ask_says_what_the_server_refused(talk: Any, model: int) -> None:
+    Model.status = 401
+    result = talk(Fleet({"a": [said("chat", model)]}, {"command": None, "key": ""}), "ask", "Why?")
+    assert result.exit_code == Outcome.failed
+    assert "chat on a: the service answered 401: no\\x1b[31m. Fix: its key is vllm_api_key" in result.stderr
+
+
+def test_ask_says_what_ssh_said(talk: Any) -> None:
+    broken = [sys.executable, "-c", "import sys; sys.exit('open failed: Connection refused')"]
+    result = talk(Fleet({"a": [said("chat")]}, {"command": broken, "key": ""}), "ask", "Why?")
+    assert result.exit_code == Outcome.failed and "chat on a: open failed: Connection refused" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "text"),
+    [
+        ([said("chat"), said("embed")], [], "which one? Name the service behind the question: chat, embed"),
+        ([said("chat")], ["chta"], "no service is called chta; there are chat"),
+        ([said("chat", phase="weights")], [], "chat: not ready to answer. Fix: gb10 ps -i a, says its state"),
+        ([], [], "no service is on these hosts. Fix: gb10 site -i a, puts one there"),
+    ],
+)
+def test_ask_refuses_in_words(talk: Any, found: list[dict[str, Any]], words: list[str], text: str) -> None:
+    fleet = Fleet({"a": found})
+    result = talk(fleet, "ask", "Why?", *words)
+    assert result.exit_code == Outcome.failed and text in result.stderr and len(fleet.orders) == 1
+
+
+def test_a_host_that_wants_a_typed_password_is_named(talk: Any) -> None:
+    result = talk(Fleet({"a": [said("chat")]}, {"key": "", "problem": "no keys"}), "ask", "Why?")
+    assert "a: no keys. Put your key there: ssh-copy-id USER@a" in result.stderr
+
+
+def test_logs_come_from_the_first_host_and_are_cleaned(talk: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    shown = [sys.executable, "-c", "print('one\\x1b[2J'); print('two')"]
+    pair = {"a": [said("chat", rank=1)], "b": [said("chat", rank=0)]}
+    fleet = Fleet(pair, {"command": shown, "key": ""})
+    result = talk(fleet, "logs", "chat", "--lines", "7", "--no-follow")
+    assert (result.exit_code, result.stdout) == (0, "one\\x1b[2J\ntwo\n")
+    assert fleet.orders[1].limit == "b"
+    command = fleet.orders[1].variables["gb10_way"]["command"]
+    assert "--lines=7 --unit=gb10-vllm-chat.service" in command and "--follow" not in command
+    talk(fleet, "logs", "chat")
+    assert fleet.orders[-1].variables["gb10_way"]["command"].endswith("--follow")
+
+
+def test_logs_take_no_other_unit_from_a_host(talk: Any) -> None:
+    fleet = Fleet({"a": [said("chat", unit="x; reboot")]})
+    result = talk(fleet, "logs", "chat")
+    assert result.exit_code == Outcome.failed and len(fleet.orders) == 1

@@ -1,0 +1,54 @@
+"""What `--help` shows: groups, words for types, two examples of each command that can be typed, nothing cut."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, helping
+
+CLI = CliRunner()
+
+
+def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield before + name, command
+
+
+ALL = dict(commands(typer.main.get_command(cli.app)))
+
+
+def test_each_command_is_in_one_group() -> None:
+    grouped = [name for names in helping.GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted({name.split()[0] for name in ALL})
+
+
+def test_nothing_is_cut_and_the_exit_statuses_come_last() -> None:
+    text = CLI.invoke(cli.app, ["--help"]).stdout
+    assert "..." not in text.replace("[ARGS]...", "") and max(map(len, text.splitlines())) <= 80
+    assert text.index("Change a fleet:") < text.index("Exit status:")
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_each_command_has_two_examples_that_can_be_typed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(tmp_path, "inventory/mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    text = CLI.invoke(cli.app, [*name.split(), "--help"]).stdout
+    lines = helping.examples(name)
+    assert len(lines) == 2 and all(f"  {line}\n" in text for line in lines)
+    for line in lines:
+        words = shlex.split(line)[1 + len(name.split()) :]
+        ALL[name].make_context(name, words)
+    assert not re.search(r"<(str|int|float|list|path)", text)
