@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
 QUESTION = "Why is the sky blue?"
 _LOCALHOST = "127.0.0.1"
 _SSH_PORT = 22
-_KEY, _CA = "YOUR-KEY", "gb10-ca.pem"
+_KEY = "YOUR-KEY"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _addresses(use: Usage) -> Iterator[Step]:
         yield Step("Address on your own machine", (use.tunnel, use.local), "leave the tunnel open while you use it")
     yield Step(f"Address on {use.host}", (f"{use.url}/v1",))
     if use.shared:
-        yield Step("Address in your network", (f"{use.shared}/v1",), f"with a key, and {_CA} if gb10 share made it")
+        yield Step("Address in your network", (f"{use.shared}/v1",), "with a key of gateway_keys")
 
 
 def _python(use: Usage, secret: str) -> Iterator[str]:

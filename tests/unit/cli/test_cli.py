@@ -512,7 +512,7 @@ def test_a_plan_is_lines_of_a_terminal_and_hosts_come_in_order(use: Use) -> None
     use(0, said, other, stats(ok={"spark-a": 1, "spark-0": 1}))
     lines = CLI.invoke(cli.app, ["explain", "-i", "inventory", "pair1"]).stdout.splitlines()
     assert [line for line in lines if "fabric" in line] == ["spark-0: fabric", "spark-a: fabric"]
-    assert max(map(len, lines)) < 400 and any("(2002 characters; --json has all of it)" in line for line in lines)
+    assert max(map(len, lines)) < 400 and any("(2000 characters; --json has all of it)" in line for line in lines)
 
 
 def test_who_said_nothing_at_all_is_no_inventory_without_hosts(use: Use) -> None:

@@ -80,9 +80,9 @@ class Fleet:
             if self.written is not None:
                 Path(order.variables["gb10_way"]["file"]).write_text(json.dumps(self.written), encoding="utf-8")
             return Outcome.done, report
-        for host, services in self.found.items():
-            data = {"resolved_action": "gb10.fleet.services", "host": host, "res": {"services": services}}
-            report.take({"event": "runner_on_ok", "event_data": data})
+        hosts = {host: {"services": services, "error": None, "silent": None} for host, services in self.found.items()}
+        data = {"resolved_action": "gb10.fleet.glance", "host": next(iter(hosts)), "res": {"hosts": hosts}}
+        report.take({"event": "runner_on_ok", "event_data": data})
         return Outcome.done, report
 
 
