@@ -86,3 +86,10 @@ def test_what_wins_at_the_next_boot_is_drift(host: FakeHost, path: str, text: st
 def test_what_changes_nothing_of_ours_is_none(host: FakeHost, path: str, text: str) -> None:
     host.file(path, text)
     assert drifted(host) == []
+
+
+def test_a_file_of_our_own_that_differs_is_no_file_of_others(host: FakeHost) -> None:
+    (ours,) = (host.root / "etc/sysctl.d").glob("90-gb10-*.conf")
+    ours.write_text(f"{ARP} = 0\n")
+    assert {action for _, action, _ in drifted(host)} == {"update"}
+
