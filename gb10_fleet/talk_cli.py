@@ -6,8 +6,8 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import IO, Annotated, Any
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -21,7 +21,7 @@ from gb10_fleet.services_cli import read_services
 app = typer.Typer()
 READY = "ready"
 _CHAT = "/v1/chat/completions"
-_LONGEST = 65536  # characters of an error that is shown
+_LONGEST = 65536  # of an error that is shown, and of a line: a hostile host must not fill our memory
 Service = Annotated[
     str,
     typer.Option("--service", "-s", metavar="NAME", help="The service, where several are ready.", show_default=False),
@@ -49,14 +49,24 @@ def key_of(variables: dict[str, Any], name: str) -> str:
     return str(own.get("api_key") or variables.get("vllm_api_key") or "")
 
 
-def pieces(lines: Iterable[bytes]) -> Iterator[str]:
+def pieces(stream: IO[bytes]) -> Iterator[str]:
     """Yield what the model says, as it comes. A line of server-sent events has one piece."""
-    for line in lines:
+    for line in bounded(stream):
+        if len(line) > _LONGEST:
+            raise ValueError(f"a line of its answer has more than {_LONGEST} bytes")
         text = line.decode("utf-8", "replace").strip()
         if not text.startswith("data:") or text == "data: [DONE]":
             continue
-        for choice in json.loads(text[5:]).get("choices", ()):
-            yield str((choice.get("delta") or {}).get("content") or "")
+        try:
+            for choice in json.loads(text[5:]).get("choices", ()):
+                yield str((choice.get("delta") or {}).get("content") or "")
+        except (AttributeError, TypeError, RecursionError):
+            raise ValueError("its answer is none of a chat") from None
+
+
+def bounded(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream; one that is too long in parts."""
+    return iter(lambda: stream.readline(_LONGEST + 1), b"")
 
 
 def answer(way: way_in.WayIn, row: Row, question: str) -> Iterator[str]:
@@ -143,9 +153,11 @@ def logs(
         print(printable(str(error)), file=sys.stderr)
         raise typer.Exit(Outcome.failed) from None
     argv = way.command("sh", "-c", script, "sh", *journal)
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as running:
+    # What the host writes to standard error must not steer the terminal either.
+    quiet, pipe, one = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(argv, stdin=quiet, stdout=pipe, stderr=one) as running:
         try:
-            for line in running.stdout or ():
+            for line in bounded(running.stdout) if running.stdout else ():
                 print(printable(line.decode("utf-8", "replace").rstrip("\n")), flush=True)
         except KeyboardInterrupt:
             running.terminate()

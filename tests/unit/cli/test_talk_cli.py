@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import sys
 import threading
@@ -152,3 +153,31 @@ def test_the_log_of_a_unit(talk: Callable[..., Any], tmp_path: Path, monkeypatch
     assert (found.exit_code, found.stdout) == (0, "--no-pager --unit=gb10-vllm.service --lines=7\n\\x1b[2Jred\n")
     found = talk("logs", "chat", rows=[row()], way=here)
     assert found.exit_code == Outcome.refused and "no service is called chat" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"data: " + b"x" * 10**7, "more than 65536 bytes"),
+        (b"data: [1]\n", "none of a chat"),
+        (b'data: {"choices": null}\n', "none of a chat"),
+        (b'data: {"choices": [3]}\n', "none of a chat"),
+        (b"data: " + b"[" * 60000 + b"\n", "none of a chat"),
+    ],
+)
+def test_a_hostile_answer_is_refused_by_its_bound(said: bytes, why: str) -> None:
+    stream = io.BytesIO(said)
+    with pytest.raises(ValueError, match=why):
+        list(talk_cli.pieces(stream))
+    assert stream.tell() < 10**5
+
+
+def test_a_log_without_an_end_comes_in_parts_and_errors_are_cleaned(
+    talk: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A host that sends no newline fills no memory, and what it writes to standard error steers no terminal."""
+    script = "printf '\\033[2Jtrap\\n' >&2; head -c 300000 /dev/zero | tr '\\0' x"
+    found = talk("logs", "vllm", "--no-follow", rows=[row()], way=WayIn("a", ("sh", "-c", script, "--"), {}))
+    assert found.stdout.startswith("\\x1b[2Jtrap\n")
+    assert max(map(len, found.stdout.splitlines())) == 65537 and found.stdout.count("x") > 300000
+    assert "\x1b" not in "".join(capfd.readouterr())
