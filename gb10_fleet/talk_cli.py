@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import IO, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import status_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import way_in
@@ -72,25 +77,26 @@ def bounded(stream: IO[bytes]) -> Iterator[bytes]:
 def answer(way: way_in.WayIn, row: Row, question: str) -> Iterator[str]:
     """Ask the model, and yield its answer. Refused where the server has none."""
     port = row.said["port"] or 0
-    connection = http.client.HTTPConnection("127.0.0.1", port)
     key = key_of(way.variables, row.said["name"])
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     asked = {"model": row.said["model"], "messages": [{"role": "user", "content": question}], "stream": True}
+    # Any login may listen at a port that is free; the unit's word says that its container does.
+    if not way.there(str(PurePosixPath(status_of(row.said["name"])).with_name(SERVING))):
+        raise Refused(f"{row.host}: the unit does not say that its container has port {port}; `gb10 ps` says more")
     try:
-        connection.sock = way.connect(port)
-        connection.request("POST", _CHAT, json.dumps(asked), headers)
-        said = connection.getresponse()
-        if said.status != 200:
-            raise Refused(
-                f"{row.host}: the server says {said.status}: {said.read(_LONGEST).decode('utf-8', 'replace')}"
-            )
-        yield from pieces(said)
+        address = urlsplit(row.said["url"] or "").hostname or "127.0.0.1"
+        with contextlib.closing(http.client.HTTPConnection(address, port)) as connection:
+            connection.sock = way.connect(address, port)
+            connection.request("POST", _CHAT, json.dumps(asked), headers)
+            said = connection.getresponse()
+            if said.status != 200:
+                words = said.read(_LONGEST).decode("utf-8", "replace")
+                raise Refused(f"{row.host}: the server says {said.status}: {words}")
+            yield from pieces(said)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Refused(
             f"{row.host}: no answer at port {port} ({error or type(error).__name__}); `gb10 ps` says more"
         ) from None
-    finally:
-        connection.close()
 
 
 @app.command(cls=NoLists)

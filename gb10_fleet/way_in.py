@@ -32,13 +32,19 @@ class WayIn:
         """Return what runs these words on the host."""
         return [*self.ssh, shlex.join(remote)] if self.ssh else [*remote]
 
-    def connect(self, port: int) -> socket.socket:
-        """Return a connection to a port of the host's loopback. No port is opened on this machine for it."""
+    def there(self, path: str) -> bool:
+        """Tell whether a file is on the host."""
+        argv = self.command("test", "-e", path)
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+
+    def connect(self, address: str, port: int) -> socket.socket:
+        """Return a connection that begins on the host. No port is opened on this machine for it."""
         if not self.ssh:
-            return socket.create_connection(("127.0.0.1", port))
+            return socket.create_connection((address, port))
         ours, theirs = socket.socketpair()
         with theirs:
-            argv = [self.ssh[0], "-W", f"127.0.0.1:{port}", *self.ssh[1:]]
+            where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            argv = [self.ssh[0], "-W", where, *self.ssh[1:]]
             subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno())
         return ours
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +36,15 @@ all:
 
 
 def row(host: str = "spark-a", name: str = "vllm", **more: Any) -> Row:
-    said = {"name": name, "unit": "gb10-vllm.service", "phase": "ready", "port": 8000, "model": "org/m", "members": []}
+    said = {
+        "name": name,
+        "unit": "gb10-vllm.service",
+        "phase": "ready",
+        "port": 8000,
+        "url": None,
+        "model": "org/m",
+        "members": [],
+    }
     return Row(host, {**said, **more})  # type: ignore[arg-type]
 
 
@@ -99,6 +108,8 @@ def port() -> Iterator[int]:
 # As ssh -W does: what comes in goes to the port, and back.
 TUNNEL = """\
 import socket, sys, threading, os
+if sys.argv[-1].startswith("test -e /run/gb10-vllm"):
+    sys.exit(not os.path.exists("serving"))
 assert sys.argv[1] == "-W" and sys.argv[3:] == ["--", "spark-a"], sys.argv
 host, port = sys.argv[2].split(":")
 there = socket.create_connection((host, int(port)))
@@ -117,6 +128,10 @@ def talk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ssh").write_text(f"#!{sys.executable}\n{TUNNEL}")
     (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "serving").touch()
+    (tmp_path / "test").write_text(f"#!/bin/sh\nexec [ -e {tmp_path}/serving ]\n")
+    (tmp_path / "test").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def invoke(*words: str, rows: list[Row], way: WayIn | None = None, **more: Any) -> Any:
         far = WayIn("spark-a", (str(tmp_path / "ssh"), "--", "spark-a"), {"vllm_api_key": "right"})
@@ -181,3 +196,18 @@ def test_a_log_without_an_end_comes_in_parts_and_errors_are_cleaned(
     assert found.stdout.startswith("\\x1b[2Jtrap\n")
     assert max(map(len, found.stdout.splitlines())) == 65537 and found.stdout.count("x") > 300000
     assert "\x1b" not in "".join(capfd.readouterr())
+
+
+def test_a_port_is_not_believed_without_the_word_of_the_unit(
+    talk: Callable[..., Any], port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login may have the port while the model is down, or the same one of loopback where vLLM listens elsewhere."""
+    (tmp_path / "serving").unlink()
+    heard: list[str] = []
+    monkeypatch.setattr(Model, "do_POST", lambda self: heard.append(self.headers["Authorization"]))
+    found = talk("ask", "why?", rows=[row(port=port)])
+    assert found.exit_code == Outcome.failed and "does not say that its container has port" in found.stderr
+    (tmp_path / "serving").touch()
+    found = talk("ask", "why?", rows=[row(port=port, url=f"http://127.0.0.9:{port}")])
+    assert found.exit_code == Outcome.failed and "no answer at port" in found.stderr
+    assert not heard
