@@ -69,6 +69,12 @@ def test_the_image_is_asked_once_without_network_or_power(tmp_path: Path) -> Non
     assert first == {**SAID, "image": "ours:1"} and question(tmp_path, docker, revision=COMMIT).answer(180) == first
     (argv,) = docker.runs
     wanted = {"--network=none", "--pull=never", "--cap-drop=ALL", "--read-only", "--entrypoint=timeout"}
+    wanted |= {
+        "--memory=16g",
+        "--memory-swap=16g",
+        "--oom-score-adj=1000",
+        "--ulimit=core=0",
+    }  # a hostile configuration
     assert wanted <= {*argv} and not {"--privileged", "--network=host"} & {*argv}
     volume = next(word for word in argv if word.startswith("--volume="))
     assert volume.endswith(f"models--openai--gpt-oss-120b:{INSIDE}:ro")
