@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
@@ -14,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 class ActionModule(ModuleFront):
     """Ask the vLLM of an image."""
 
-    answer = "engine"
+    answers = ("engine",)
 
-    def _wrong(self, said: Any) -> str | None:
-        return engine.problem(said)
+    def _wrong(self, result: Said) -> str | None:
+        return engine.problem(result.get("engine"))
