@@ -27,7 +27,8 @@ options:
     description: Address and port on the host that standard input and output of ssh lead to.
     type: str
   look:
-    description: With O(forward), what has to end well on the host before anything is sent. The file has its command line, too.
+    description:
+      - With O(forward), what has to end well on the host before anything is sent. The file has its command line, too.
     type: str
   key:
     description: The key of the service.
