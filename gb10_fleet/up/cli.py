@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import home, passwords
-from gb10_fleet.ending import by_name, told
+from gb10_fleet.ending import by_name, how_to_use, told
 from gb10_fleet.options import Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.up.people import Person, Stop
@@ -309,7 +309,9 @@ class _Up:
         left = {name: rows for name, rows in report.changes.items() if rows}
         self.said["changes"] = left
         if not left and _is_proven(fleet):
-            self.person.say("Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet))
+            self.person.say(
+                "Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet, _last_proof())
+            )
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
         self.person.say(f"Going on with {home.inventory()}: {what} left.")
@@ -336,14 +338,12 @@ class _Up:
         self.said["inventory"] = str(home.inventory())
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory(), "Run `gb10 up` again: it goes on where it stopped")
-        self.person.say(f"Proven: {report.evidence}/index.html", "", *self._use(fleet))
+        self.person.say(f"Proven: {report.evidence}/index.html", "", *self._use(fleet, Path(report.evidence)))
         return outcome
 
-    def _use(self, fleet: Fleet) -> Sequence[str]:
-        from gb10_fleet.up import use
-
+    def _use(self, fleet: Fleet, proof: Path) -> Iterator[str]:
         self.said["model"] = fleet.model
-        return use.lines(fleet)
+        return how_to_use(Order("", [str(home.inventory())]), proof)
 
     # -- Ansible
 
@@ -430,10 +430,14 @@ def _same_model(asked: str, known: str) -> bool:
     return asked == known or (found is not None and asked.lower() == found.id.lower())
 
 
+def _last_proof() -> Path:
+    return home.evidence() / "latest"
+
+
 def _is_proven(fleet: Fleet) -> bool:
     """Tell whether the last proof was of these hosts, and healthy."""
     try:
-        proof = json.loads((home.evidence() / "latest/evidence.json").read_text(encoding="utf-8"))
+        proof = json.loads((_last_proof() / "evidence.json").read_text(encoding="utf-8"))
         return bool(proof["verdict"] == "healthy" and set(proof["hosts"]) == {host.name for host in fleet.hosts})
     except (OSError, ValueError, KeyError, TypeError):
         return False
