@@ -53,6 +53,10 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     if way.command is None:
         try:
             yield connection
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise NoWay(f"{address[0]} port {address[1]}: {error}") from None
         finally:
             connection.close()
         return
@@ -64,9 +68,9 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
         theirs.close()
         try:
             yield connection
+        except TimeoutError:
+            raise
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, TimeoutError):
-                raise
             errors.seek(0)
             said = errors.read(_SAID).decode(errors="replace").strip()
             raise NoWay(said or str(error)) from None
@@ -97,7 +101,7 @@ def _piece(data: bytes) -> tuple[str, str] | None:
         said = json.loads(data)
         if "error" in said:
             raise NoWay(f"the model stopped: {said['error']}")
-        delta = said["choices"][0]["delta"]
+        delta = said["choices"][0]["delta"] or {}
     except (ValueError, KeyError, IndexError, TypeError):  # the last one is no JSON
         return None
     for kind, keys in (("text", ("content",)), ("thought", ("reasoning_content", "reasoning"))):

@@ -127,6 +127,11 @@ def test_ask_says_what_ssh_said(talk: Any) -> None:
     assert result.exit_code == Outcome.failed and "chat on a: open failed: Connection refused" in result.stderr
 
 
+def test_ask_says_that_nobody_listens_on_the_host_itself(talk: Any) -> None:
+    result = talk(Fleet({"a": [said("chat", 1)]}, {"command": None, "key": ""}), "ask", "Why?")
+    assert result.exit_code == Outcome.failed and "chat on a: 127.0.0.1 port 1: " in result.stderr, result.exception
+
+
 @pytest.mark.parametrize(
     ("found", "words", "text"),
     [
