@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -89,7 +89,7 @@ def up(
         task.said["error"] = str(stop)
         print(printable(str(stop)), file=sys.stderr)
     except (KeyboardInterrupt, EOFError):
-        outcome = Outcome.failed
+        outcome = Outcome.interrupted
         task.said["error"] = "interrupted; `gb10 up` goes on where it stopped"
         print(f"\n{task.said['error']}", file=sys.stderr)
     if as_json:
@@ -176,7 +176,9 @@ class _Up:
         evidence = {"gb10_evidence_directory": str(home.evidence())}
         fleet = written.Fleet(hosts, alone, self.user, evidence)
         written.write(fleet, draft, found.keys)
-        _, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
+        outcome, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
+        if report.cut:
+            self._refuse(outcome, report, draft)
         facts = {
             name: one["ansible_facts"]["gb10_spark"] for name, one in report.answers["gb10.fleet.spark_facts"].items()
         }
@@ -272,7 +274,7 @@ class _Up:
             written.write(replace(fleet, variables=variables), draft, found.keys)
             outcome, report = self._checked(draft)
             new = {name: hosts for name, hosts in screen.lacking(report).items() if name not in needed}
-            if not new:
+            if not new or report.cut:
                 break
             needed |= new
         if outcome is not Outcome.done:
@@ -354,7 +356,7 @@ class _Up:
         for attempt in range(search.TRIES + 1):
             outcome, report = run(order, quiet=True)
             wanted = _wanted_passwords(report)
-            if not wanted:
+            if not wanted or report.cut:
                 return outcome, report
             if attempt == search.TRIES:
                 break
@@ -376,7 +378,7 @@ class _Up:
                 )
         self.person.say(*(by_name(order, line) for line in told(report, judged)), *report.errors)
 
-    def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> None:
+    def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> NoReturn:
         self.said["findings"] = report.findings
         self._tell(report, folder)
         raise Stop(then, outcome)

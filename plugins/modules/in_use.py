@@ -24,7 +24,7 @@ author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: gb10.fleet.reads
 seealso:
-  - module: gb10.fleet.services
+  - module: gb10.fleet.spark_facts
 """
 
 EXAMPLES = r"""

@@ -34,7 +34,7 @@ author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: gb10.fleet.controller
 seealso:
-  - module: gb10.fleet.services
+  - module: gb10.fleet.spark_facts
 """
 
 EXAMPLES = r"""

@@ -174,6 +174,24 @@ def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None
     assert len(world.asked) == 1
 
 
+@pytest.mark.parametrize("playbook", ["gb10.fleet.look", "gb10.fleet.site"])
+def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pytest.MonkeyPatch, playbook: str) -> None:
+    """It runs nothing again, asks nothing, and accuses no host of silence."""
+
+    def run(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        outcome, report = world.run(order)
+        if order.playbook != playbook:
+            return outcome, report
+        said = report.messages or {A: ["Missing sudo password"]}
+        return Outcome.interrupted, Report(canceled=True, errors=["ended on the way"], messages=said)
+
+    monkeypatch.setattr(cli, "run", run)
+    done = up(*ADDRESSES.values())
+    assert done.exit_code == Outcome.interrupted and "no answer" not in done.output, done.output
+    assert [order.playbook for order in world.orders].count(playbook) == 1 and world.asked == []
+    assert "ended on the way" in done.output and not home.inventory().exists()
+
+
 def test_a_no_and_a_check_write_nothing(world: World) -> None:
     for typed, words, status in ((["n"], [], 4), ([""], [], 4), (["4"], [], 4), ([], ["--check"], 0)):
         world.typed = typed
