@@ -340,7 +340,8 @@ class _Up:
         self.said["inventory"] = str(home.inventory())
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory(), "Run `gb10 up` again: it goes on where it stopped")
-        self.person.say(f"Proven: {report.evidence}/index.html", "", *self._use(fleet, Path(report.evidence)))
+        proof = Path(report.evidence or _last_proof())
+        self.person.say(f"Proven: {proof}/index.html", "", *self._use(fleet, proof))
         return outcome
 
     def _use(self, fleet: Fleet, proof: Path) -> Iterator[str]:
