@@ -182,7 +182,8 @@ class _Up:
         facts = {
             name: one["ansible_facts"]["gb10_spark"] for name, one in report.answers["gb10.fleet.spark_facts"].items()
         }
-        if missing := [name for name in names if name not in facts]:
+        in_use = report.answers["gb10.fleet.in_use"]
+        if missing := [name for name in names if name not in facts or name not in in_use]:
             self._tell(report, draft)
             raise Stop(f"{', '.join(missing)}: no answer. Nothing was changed", Outcome.unreachable)
         heard = {name: one["heard"] for name, one in report.answers["gb10.fleet.rail_neighbours"].items()}
@@ -190,7 +191,7 @@ class _Up:
             fleet = replace(fleet, clusters=cables.clusters(names, heard))
         except cables.WrongCables as error:
             raise Stop(f"{error}. Nothing was changed", Outcome.refused) from None
-        self._see_in_use(report.answers["gb10.fleet.in_use"], facts)
+        self._see_in_use(in_use, facts)
         if len(names) == 1 and (
             ports := sorted({rail["port"] for rail in facts[names[0]]["rails"] if rail["carrier"] and rail["port"]})
         ):

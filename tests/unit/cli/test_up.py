@@ -174,6 +174,17 @@ def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None
     assert len(world.asked) == 1
 
 
+def test_a_host_that_does_not_say_who_serves_there_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        outcome, report = world.run(order)
+        report.answers["gb10.fleet.in_use"].pop(B, None)
+        return outcome, report
+
+    monkeypatch.setattr(cli, "run", run)
+    done = up(*ADDRESSES.values())
+    assert done.exit_code == Outcome.unreachable and f"{B}: no answer. Nothing was changed" in done.output
+
+
 @pytest.mark.parametrize("playbook", ["gb10.fleet.look", "gb10.fleet.site"])
 def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pytest.MonkeyPatch, playbook: str) -> None:
     """It runs nothing again, asks nothing, and accuses no host of silence."""
