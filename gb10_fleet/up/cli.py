@@ -404,13 +404,11 @@ def _wanted_passwords(report: Report) -> Sequence[str]:
     """Return what ansible-playbook was not let in for: SSH and then sudo too, or sudo alone."""
     from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 
-    found = [(one["id"], one["fact"]) for one in report.findings]
-    for text in (text for texts in report.messages.values() for text in texts):
-        one = from_failure("", text)
-        found.append((one.id, f"{one.fact} {text}"))
-    if any(kind == "unreachable" and "Permission denied (" in fact for kind, fact in found):
+    found = {one["id"] for one in report.findings}
+    found |= {from_failure("", text).id for texts in report.messages.values() for text in texts}
+    if "permission" in found:
         return passwords.CONNECTION, passwords.BECOME
-    return (passwords.BECOME,) if any(kind == "no_sudo" for kind, _ in found) else ()
+    return (passwords.BECOME,) if "no_sudo" in found else ()
 
 
 def _wants_token(report: Report) -> bool:

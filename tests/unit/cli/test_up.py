@@ -274,6 +274,20 @@ def test_the_password_of_sudo_is_asked_for_once_and_again_where_it_is_wrong(worl
     assert up().exit_code == 4
 
 
+@pytest.mark.parametrize(
+    ("report", "wanted"),
+    [
+        (Report(messages={A: ["you@192.0.2.11: Permission denied (publickey,password)."]}), ["SSH", "sudo"]),
+        (Report(findings=[{"id": "permission", "fact": "the host does not let us in"}]), ["SSH", "sudo"]),
+        (Report(findings=[{"id": "no_sudo", "fact": "sudo wants a password"}]), ["sudo"]),
+        (Report(messages={A: ["connect to host 192.0.2.11 port 22: No route to host"]}), []),
+    ],
+)
+def test_a_host_that_lets_nobody_in_is_one_that_wants_a_password(report: Report, wanted: list[str]) -> None:
+    names = {passwords.CONNECTION: "SSH", passwords.BECOME: "sudo"}
+    assert [names[each] for each in cli._wanted_passwords(report)] == wanted
+
+
 def test_a_gated_model_asks_for_a_token_and_keeps_it_to_itself(world: World) -> None:
     gated = Report(messages={A: [f"{A}: unauthorized: the hub does not give out x (403); accept the licence"]})
     world.typed, world.site = ["1", "hf_secret"], [(Outcome.failed, gated)]
