@@ -140,9 +140,14 @@ def test_what_somebody_has_edited_is_not_written_over(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("x/y", "x/z"))
     with pytest.raises(written.Edited, match="was edited"):
         written.refuse_edited(tmp_path)
-    file.write_text("all: [")
-    with pytest.raises(written.Edited, match="cannot be read"):
-        written.read(tmp_path)
+    for broken in (
+        "all: [",
+        "all: {children: {sparks: }}",
+        "all: {children: {sparks: {children: {pair1: {vars: {}}}}}}",
+    ):
+        file.write_text(broken)
+        with pytest.raises(written.Edited, match="cannot be read"):
+            written.read(tmp_path)
 
 
 @pytest.mark.parametrize(("count", "network"), [(3, "192.168.96.0/21"), (4, "192.168.96.0/21"), (8, "192.168.96.0/20")])
