@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import Annotated, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import status_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import way
@@ -41,7 +44,10 @@ def ask(
     url, model = row.said.get("url") or "", row.said.get("served_name") or ""  # a row that answers has both
     body = {"model": model, "messages": [{"role": "user", "content": question}]}
     try:
-        found, report = way.find(order, row.host, row.said["name"], forward=url.partition("://")[2])
+        # Any login may listen at a port that is free; the unit's word says that its container does.
+        word = PurePosixPath(status_of(row.said["name"])).with_name(SERVING)
+        forward = url.partition("://")[2]
+        found, report = way.find(order, row.host, row.said["name"], forward=forward, look=f"test -e {word}")
         if found is None:
             _lost(order, report)
         _print(way.answer(found, url, body, timeout))
@@ -103,7 +109,7 @@ def logs(
 
 def _show(command: Sequence[str]) -> int:
     """Print what it says, line by line, and end with it."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         while line := process.stdout.readline(_LONGEST):  # type: ignore[union-attr]
             print(printable(line.decode(errors="replace").rstrip("\n"), "\t"), flush=True)

@@ -30,6 +30,7 @@ class Way:
 
     command: Sequence[str] | None
     key: str = field(default="", repr=False)
+    look: Sequence[str] | None = None  # what has to end well before anything is sent
 
 
 def find(order: Order, host: str, service: str, **more: str) -> tuple[Way | None, Report]:
@@ -43,7 +44,7 @@ def find(order: Order, host: str, service: str, **more: str) -> tuple[Way | None
         said = json.loads(file.read_text(encoding="utf-8"))
     if "problem" in said:
         raise NoWay(f"{host}: {said['problem']}. Put your key there: ssh-copy-id USER@{host}")
-    return Way(said["command"], said["key"]), report
+    return Way(said["command"], said["key"], said.get("look")), report
 
 
 @contextmanager
@@ -82,6 +83,10 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
 
 def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:
     """Yield the pieces of an answer as they come, each as `text` or `thought`. Waits `timeout_s` for the next one."""
+    if way.look and subprocess.run(way.look, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode:
+        raise NoWay(
+            "the unit does not say that its container listens there, so nothing was sent. Fix: gb10 logs says why"
+        )
     place = urlsplit(url)
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     headers |= {"Authorization": f"Bearer {way.key}"} if way.key else {}
@@ -101,8 +106,10 @@ def _piece(data: bytes) -> tuple[str, str] | None:
         said = json.loads(data)
         if "error" in said:
             raise NoWay(f"the model stopped: {said['error']}")
-        delta = said["choices"][0]["delta"] or {}
-    except (ValueError, KeyError, IndexError, TypeError):  # the last one is no JSON
+        delta = said["choices"][0]["delta"]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):  # the last one is no JSON
+        return None
+    if not isinstance(delta, Mapping):
         return None
     for kind, keys in (("text", ("content",)), ("thought", ("reasoning_content", "reasoning"))):
         for key in keys:
@@ -115,7 +122,7 @@ def _refused(status: int, body: bytes) -> str:
     try:
         said = json.loads(body)
         text = str(said.get("error", {}).get("message") or said.get("message") or said)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         text = body.decode(errors="replace").strip()
     fix = {401: ". Fix: its key is vllm_api_key in the inventory; gb10 site brings it to the host"}.get(status, "")
     return f"the service answered {status}: {text}{fix}"

@@ -36,8 +36,11 @@ class ActionModule(OwnAction):
         said: dict[str, Any] = {"key": options["key"]}
         try:
             variables = task_vars["hostvars"].raw_get(name)
-            target = scan.Routes(self).target(name, variables, options["command"] or "true", _Nothing())
+            target = scan.Routes(self).target(
+                name, variables, options["command"] or options["look"] or "true", _Nothing()
+            )
             said["command"] = _command(target.command, options["forward"])
+            said["look"] = _command(target.command, None) if options["look"] else None
         except scan.NeedsPassword:
             said["problem"] = "its connection needs a typed password, and this command logs in with keys only"
         except AnsibleError as error:

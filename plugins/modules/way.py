@@ -26,6 +26,10 @@ options:
   forward:
     description: Address and port on the host that standard input and output of ssh lead to.
     type: str
+  look:
+    description:
+      - With O(forward), what has to end well on the host before anything is sent. The file has its command line, too.
+    type: str
   key:
     description: The key of the service.
     type: str
@@ -42,6 +46,7 @@ EXAMPLES = r"""
   gb10.fleet.way:
     file: /run/user/1000/way.json
     forward: 127.0.0.1:8000
+    look: test -e /run/gb10-vllm/serving
     key: "{{ vllm_api_key }}"
   no_log: true
 """

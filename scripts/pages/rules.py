@@ -98,7 +98,7 @@ def _rules() -> Iterator[str]:
     for severity in rules.SEVERITIES:
         chosen = [rule for rule in rules.rules() if rule["severity"] == severity]
         yield f"## {severity}: {len(chosen)} rules\n"
-        yield from table(("id", "versions", "why", "way out", "sources"), map(_rule, chosen))
+        yield from table(("id", "versions", "why", "fix", "sources"), map(_rule, chosen))
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, ...]:

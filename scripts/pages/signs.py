@@ -51,7 +51,7 @@ def _findings(rules: Rules) -> Iterator[str]:
         stop = "" if meaning.endswith(".") else "."
         begin = meaning if meaning.startswith("nvidia") else f"{meaning[0].upper()}{meaning[1:]}"
         yield f"### {name}"
-        for told in (f"{_severity(name, sign)}. {begin}{stop}", f"Way out: {sign['way_out'].format_map(filled)}."):
+        for told in (f"{_severity(name, sign)}. {begin}{stop}", f"Fix: {sign['way_out'].format_map(filled)}."):
             yield from textwrap.wrap(told, WIDTH, break_long_words=False, break_on_hyphens=False)
         yield ""
 

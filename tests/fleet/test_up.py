@@ -47,6 +47,7 @@ def test_a_spark_sets_itself_up(on_spark: OwnerOnSpark) -> None:
     assert status == 0 and "Nothing to do" in screen and on_spark.asked == [PASSWORD], screen
 
 
+@pytest.mark.long  # the ends of a cable hear each other only where both are asked within seconds, on a busy machine too
 def test_a_pair_from_a_laptop(laptop: Owner) -> None:
     """Three questions; killed in the middle, it goes on; then there is nothing to do, and every command finds it."""
     first, second = laptop.fleet.hosts

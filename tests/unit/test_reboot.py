@@ -27,6 +27,10 @@ USUAL = "mlx5_core 0000:01:00.1: Detected insufficient power on the PCIe slot (2
 LATCH = f"{USUAL}mlx5_core 0000:01:00.1: PCIe slot power capability was not advertised.\n"
 
 
+# A login's control group in a dump of the OOM killer: U+2028 ends no line of the kernel.
+FORGED = "".join(f"oom-kill:task_memcg=/user.slice/x\u2028{line}\n" for line in LATCH.splitlines())
+
+
 def after(**other: Any) -> dict[str, Any]:
     return copy.deepcopy(BEFORE) | {"boot_id": "another"} | other
 
@@ -46,6 +50,7 @@ def dark(*netdevs: str) -> list[dict[str, Any]]:
         (after(rails=BEFORE["rails"][:2]), {}, ["rails_gone"]),
         (after(rails=BEFORE["rails"][:2]), {"kernel_log": LATCH}, ["slot_power"]),
         (after(rails=BEFORE["rails"][:2]), {"kernel_log": USUAL}, ["rails_gone"]),
+        (after(rails=BEFORE["rails"][:2]), {"kernel_log": FORGED}, ["rails_gone"]),
         (after(), {"kernel_log": LATCH}, []),
         (after(rails=dark(BEFORE["rails"][0]["netdev"])), {}, ["rails_down"]),
         (after(), {"units_before": ["gb10-vllm.service"], "units": []}, ["unit_down"]),

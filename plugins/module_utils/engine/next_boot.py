@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
@@ -35,7 +35,7 @@ def found(system: System, resources: Sequence[Resource]) -> list[Step[Resource]]
     """A step for each resource that will not hold; nobody carries it out."""
     files = {resource.name: resource for resource in resources if isinstance(resource, File)}
     return [
-        *_sysctls(system, [resource for resource in resources if isinstance(resource, Sysctl)]),
+        *_sysctls(system, files, [resource for resource in resources if isinstance(resource, Sysctl)]),
         *(step for name, file in files.items() if file.state == "present" for step in _beside(system, name, file)),
         *_drop_ins(system, files, [resource.name for resource in resources if isinstance(resource, Unit)]),
     ]
@@ -45,7 +45,7 @@ def _step(resource: Resource, file: str, does: str) -> Step[Resource]:
     return Step(resource, ACTION, f"{file} {does}; it is not ours, so take it out there")
 
 
-def _sysctls(system: System, wanted: Sequence[Sysctl]) -> Iterator[Step[Resource]]:
+def _sysctls(system: System, files: Container[str], wanted: Sequence[Sysctl]) -> Iterator[Step[Resource]]:
     if not wanted:
         return
     paths: dict[str, str] = {}
@@ -59,7 +59,7 @@ def _sysctls(system: System, wanted: Sequence[Sysctl]) -> Iterator[Step[Resource
             last[_sysctl_path(setting)] = paths[name], " ".join(value.split())
     for resource in wanted:
         file, value = last.get(resource.path, ("", resource.value))
-        if value != resource.value:
+        if value != resource.value and file not in files:  # of ours itself its own drift is told
             yield _step(resource, file, f"comes later and sets {value} at the next boot, instead of {resource.value}")
 
 

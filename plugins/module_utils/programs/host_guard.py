@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unk
 CONFIG = "/etc/gb10-fleet/host-guard.json"
 STATE = "/var/lib/gb10-host-guard"
 REASON, STARTS = "reason.json", "starts.json"
-LAST = "last.json"  # the reason of the last reboot, for `gb10 why`
+LAST = "last.json"  # the reason of the last reboot
 PRESSURE = "/proc/pressure/memory"
 DAY_S = 86400.0
 REPORT, REBOOT = "report", "reboot"
@@ -130,7 +130,7 @@ def _act(mode: str, found: str, told: str, full: float | None, rules: Rules, wor
 
 
 def _keep_the_last(world: World) -> None:
-    """Of another boot the reason is history: it is kept under the name that `gb10 why` reads."""
+    """Of another boot the reason is history: it is kept under another name."""
     kept = _read(world.root, REASON)
     if kept and kept.get("boot") != _boot(world.root):
         folder = world.root / STATE.lstrip("/")

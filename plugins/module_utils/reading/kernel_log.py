@@ -289,5 +289,5 @@ def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | No
 
 def kinds_of(text: str) -> set[str]:
     """What the lines of a kernel's log tell."""
-    told = (_kind(line, None) for line in text.splitlines())
+    told = (_kind(line, None) for line in text.split("\n"))  # a login's control group may have U+2028 in its name
     return {each[0] for each in told if each}

@@ -9,6 +9,7 @@ only where it is one of the hub's: from a snapshot to the blobs of the same mode
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -52,6 +53,24 @@ def _read(root: str, path: str) -> ModelFolder | None:
             return _snapshot(top, commit) if commit else _folder(top, top)
     except OSError:
         return None
+
+
+def place_of(repository: str, revision: str | None) -> str | None:
+    """Where in a folder of the hub's cache this revision of a model is; without one, "" of a folder that is a model."""
+    with contextlib.suppress(OSError), folders.folder(repository) as top:
+        place = ""
+        if revision is not None:
+            commit = (_text(f"refs/{revision}", top) or revision).strip()
+            if not re.match(_COMMIT, commit):
+                return None
+            place = f"snapshots/{commit}"
+        inside = folders.within(top, place or ".")
+        try:
+            os.close(_open("config.json", inside, top))
+        finally:
+            os.close(inside)
+        return place
+    return None
 
 
 def _snapshot(top: int, commit: str) -> ModelFolder:

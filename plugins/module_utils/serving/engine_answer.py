@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import place_of
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of, private_folder, write
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
@@ -26,9 +27,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors
 KEPT = Path("/var/cache/gb10-engine")
 MOST = 32  # answers that a host keeps
 INSIDE = "/gb10-models"
+# A model is the hub's word: one of a thousand million layers must not take the memory of what serves beside it.
+_MEMORY = ("--memory=16g", "--memory-swap=16g", "--oom-score-adj=1000", "--pids-limit=4096", "--ulimit=core=0")
 _OPTIONS = (
     *("--rm", "--interactive", "--pull=never", "--network=none", "--device=nvidia.com/gpu=all"),
     *("--read-only", "--tmpfs=/tmp", "--env=HOME=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
+    *_MEMORY,
 )
 _LATE = 124  # as timeout says it
 
@@ -76,17 +80,11 @@ class Question:
 
     def _folder(self) -> tuple[Path, str]:
         """What the container gets, and where in it the model is: its folder, or its commit in the hub's cache."""
-        if self.model.startswith("/"):
-            path = Path(self.model)
-            if (path / "config.json").is_file():
-                return path, ""
-        else:
-            top = self.cache / name_of(self.model)
-            commit = self.revision
-            if (top / "refs" / self.revision).is_file():
-                commit = (top / "refs" / self.revision).read_text(encoding="utf-8").strip()
-            if (top / "snapshots" / commit / "config.json").is_file():
-                return top, f"snapshots/{commit}"
+        here = self.model.startswith("/")
+        top = Path(self.model) if here else self.cache / name_of(self.model)
+        place = place_of(str(top), None if here else self.revision)
+        if place is not None:
+            return top, place
         way_out = "run site.yml, which fetches it; its weights are not needed"
         raise FilesError("no_such_model", f"{self.model} is not on this host ({self.revision})", way_out)
 

@@ -39,7 +39,9 @@ WITH = {"plan": "rehearsal", "stopped": "returned"}  # an option, and the key th
 
 
 class Spark(TypedDict):
-    gb10_spark: Facts
+    """Ansible itself puts the interpreter that it found beside ours, and there alone where no facts are asked."""
+
+    gb10_spark: NotRequired[Facts]
 
 
 class Answer(TypedDict):
@@ -71,5 +73,7 @@ def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str,
     needed += [key for option, key in WITH.items() if options.get(option)]
     for key in (key for key in needed if key not in said):
         return f"answer.{key} is missing"
+    if "facts" in asked and isinstance(said["ansible_facts"], Mapping) and "gb10_spark" not in said["ansible_facts"]:
+        return "answer.ansible_facts.gb10_spark is missing"
     wrong = schema.problem(said, Answer, "answer")
     return wrong or (answer.excess(said["release"]) if "release" in said else None)

@@ -121,6 +121,22 @@ def test_ask_says_what_the_server_refused(talk: Any, model: int) -> None:
     assert "chat on a: the service answered 401: no\\x1b[31m. Fix: its key is vllm_api_key" in result.stderr
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_key_and_question_go_only_where_the_unit_says_that_its_container_listens(
+    talk: Any, model: int, status: int
+) -> None:
+    look = [sys.executable, "-c", f"raise SystemExit({status})"]
+    fleet = Fleet({"a": [said("chat", model)]}, {"command": None, "key": "s3cret", "look": look})
+    result = talk(fleet, "ask", "Why?")
+    assert fleet.orders[1].variables["gb10_way"]["look"] == "test -e /run/gb10-vllm-chat/serving"
+    assert (len(Model.asked), result.exit_code) == ((0, Outcome.failed) if status else (1, 0))
+
+
+@pytest.mark.parametrize("event", [b"[1]", b"null", b'{"choices": [{"delta": null}]}', b"[" * 100_000])
+def test_an_event_that_is_no_answer_adds_nothing(event: bytes) -> None:
+    assert way._piece(event) is None
+
+
 def test_ask_says_what_ssh_said(talk: Any) -> None:
     broken = [sys.executable, "-c", "import sys; sys.exit('open failed: Connection refused')"]
     result = talk(Fleet({"a": [said("chat")]}, {"command": broken, "key": ""}), "ask", "Why?")
@@ -167,7 +183,7 @@ def test_a_host_that_wants_a_typed_password_is_named(talk: Any) -> None:
 
 
 def test_logs_come_from_the_first_host_and_are_cleaned(talk: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    shown = [sys.executable, "-c", "print('one\\x1b[2J'); print('two')"]
+    shown = [sys.executable, "-c", "print('one\\x1b[2J', flush=True); import sys; print('two', file=sys.stderr)"]
     pair = {"a": [said("chat", rank=1)], "b": [said("chat", rank=0)]}
     fleet = Fleet(pair, {"command": shown, "key": ""})
     result = talk(fleet, "logs", "chat", "--lines", "7", "--no-follow")

@@ -84,7 +84,7 @@ VARIABLES: list[tuple[str, Any, list[str]]] = [
 # words of `gb10`, words of the answer. HOSTS is an inventory whose hosts answer.
 COMMANDS: list[tuple[str, list[str]]] = [
     ("sight", ["No such command", "sight"]),
-    ("site", ["Missing option", "--inventory"]),
+    ("site", ["name an inventory with -i INVENTORY", "gb10 up"]),
     ("site -i nowhere", ["nowhere is not there", "docs/inventory.md"]),
     ("site -i a, fabric", ["unexpected extra argument", "fabric"]),
     ("site -i a, --chek", ["No such option", "--chek"]),

@@ -603,7 +603,8 @@ def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_mos
             "SERVING=/run/gb10-vllm/serving",
             "LIMIT_S=60",
         ]
-    assert content(vllm_pair("spark-b"), path).splitlines()[1:] == ["LIMIT_S=1800"], "a rank without API"
+    others = ["STATUS=/run/gb10-vllm/status.json", "LIMIT_S=1800"]
+    assert content(vllm_pair("spark-b"), path).splitlines()[1:] == others, "a rank without API"
 
 
 def test_the_kernel_kills_the_model_first() -> None:

@@ -92,4 +92,3 @@ def test_a_file_of_our_own_that_differs_is_no_file_of_others(host: FakeHost) -> 
     (ours,) = (host.root / "etc/sysctl.d").glob("90-gb10-*.conf")
     ours.write_text(f"{ARP} = 0\n")
     assert {action for _, action, _ in drifted(host)} == {"update"}
-

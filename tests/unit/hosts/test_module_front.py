@@ -236,3 +236,18 @@ def test_a_former_name_leads_to_its_section(tmp_path: Path, name: str) -> None:
     assert f"spark_facts with the section {FORMER[name]}" in output, output
     missing = [key for key in NEEDED[FORMER[name]] if f"'{key}'" not in output]
     assert not missing or "Debian or Ubuntu" in output, output
+
+
+def test_what_an_engine_says_is_judged_by_its_front(tmp_path: Path) -> None:
+    """Its answer stands under one key of the result; of a failure that key is no answer."""
+    sound = {"model": "m", "seconds": 1.0, "context": 4096}
+    kinds = {
+        "well": {"changed": False, "engine": sound},
+        "odd": {"changed": False, "engine": {**sound, "context": "\x1b[2J"}},
+        "none": {"changed": False},
+        "failed": {"failed": True, "engine": {"layers": 3}, "msg": "no"},
+    }
+    arguments = {"images": ["i"], "model": "m"}
+    _, said = play(tmp_path, kinds, "engine_answer", **arguments)
+    assert recap(said) == {"well": "ok", "odd": "failed", "none": "failed", "failed": "failed"}, said[-2000:]
+    assert "engine.context is" in said and "\x1b" not in said and '"layers"' not in said

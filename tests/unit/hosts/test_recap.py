@@ -15,11 +15,11 @@ ON_A_HOST = {
     *("drain", "fetch", "serve", "reboot", "older_kernel"),
     *("release_check", "release_update", "trial_boot", "wish"),
 }
-# They ask routers or one builder, or keep connections of their own: most hosts of the run do nothing in them.
-OF_OTHERS = {"build_image", "hosts", "notify", "glance", "rejoin", "withdraw"}
+# They ask routers, one builder or one host, or keep connections of their own: most hosts of the run do nothing in them.
+OF_OTHERS = {"ask", "build_image", "glance", "hosts", "look", "notify", "rejoin", "services", "way", "withdraw"}
 PLAYBOOKS = {
     *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),
-    *("discover", "why", "release", "image", "services"),
+    *("discover", "why", "release", "image"),
     *ON_A_HOST,
 }
 KINDS = ("ok", "away", "key", "nosudo", "nopython")

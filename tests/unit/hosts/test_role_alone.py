@@ -21,7 +21,7 @@ PAIR: dict[str, Any] = {
 SPARK_FACTS = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 import json, os
-module = AnsibleModule({}, supports_check_mode=True)
+module = AnsibleModule({"sections": {"type": "list"}}, supports_check_mode=True)
 with open(os.environ["GB10_TEST_HOST"] + "/host.json") as file:
     module.exit_json(changed=False, ansible_facts={"gb10_spark": json.load(file)["facts"]})
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,12 @@ def test_the_image_is_asked_once_without_network_or_power(tmp_path: Path) -> Non
     assert first == {**SAID, "image": "ours:1"} and question(tmp_path, docker, revision=COMMIT).answer(180) == first
     (argv,) = docker.runs
     wanted = {"--network=none", "--pull=never", "--cap-drop=ALL", "--read-only", "--entrypoint=timeout"}
+    wanted |= {
+        "--memory=16g",
+        "--memory-swap=16g",
+        "--oom-score-adj=1000",
+        "--ulimit=core=0",
+    }  # a hostile configuration
     assert wanted <= {*argv} and not {"--privileged", "--network=host"} & {*argv}
     volume = next(word for word in argv if word.startswith("--volume="))
     assert volume.endswith(f"models--openai--gpt-oss-120b:{INSIDE}:ro")
@@ -82,6 +89,49 @@ def test_a_folder_of_the_host_is_asked_about(tmp_path: Path) -> None:
     docker = Docker()
     question(tmp_path, docker, model=str(tmp_path / "models/x")).answer(180)
     assert f"--volume={tmp_path}/models/x:{INSIDE}:ro" in docker.runs[0]
+
+
+def _link_to_a_file(top: Path, roots: Path) -> None:
+    (top / "refs/main").unlink()
+    (top / "refs/main").symlink_to(roots / "refs/main")
+
+
+def _pipe(top: Path, _roots: Path) -> None:
+    (top / "refs/main").unlink()
+    os.mkfifo(top / "refs/main")
+
+
+def _without_an_end(top: Path, _roots: Path) -> None:
+    os.truncate(top / "refs/main", 2**40)
+
+
+def _other_folder(top: Path, roots: Path) -> None:
+    top.rename(top.with_name("old"))
+    top.symlink_to(roots)
+
+
+def _link_to_a_config(top: Path, roots: Path) -> None:
+    config = top / f"snapshots/{COMMIT}/config.json"
+    config.unlink()
+    config.symlink_to(roots / f"snapshots/{COMMIT}/config.json")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a cache to another user")
+@pytest.mark.parametrize("trap", [_link_to_a_file, _pipe, _without_an_end, _other_folder, _link_to_a_config])
+def test_the_owner_of_a_cache_leads_root_nowhere(trap: Callable[[Path, Path], None], tmp_path: Path) -> None:
+    """A link to a folder of root's would be shown to the container; a pipe or a large file would take root's time."""
+    docker = Docker()
+    asked = question(tmp_path, docker)
+    top = tmp_path / "cache/huggingface/hub/models--openai--gpt-oss-120b"
+    shutil.copytree(top, tmp_path / "roots")
+    for path in (tmp_path / "cache", *(tmp_path / "cache").rglob("*")):
+        os.chown(path, 65534, 65534)
+    trap(top, tmp_path / "roots")
+    if top.is_symlink():
+        os.chown(top, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(FilesError, match="is not on this host"):
+        asked.answer(180)
+    assert not docker.runs
 
 
 def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:

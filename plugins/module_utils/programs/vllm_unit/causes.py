@@ -14,7 +14,7 @@ MOST_PROCESSES = 100  # that show a traceback at once; a container can invent th
 BARE_ERROR = 40  # a message this short says too little without the function that raised it
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BEGINNING = re.compile(
-    r"(?P<process>(?:\([^()]*\bpid=\d+[^()]*\) ?|\[rank\d+\]: ?)*)"
+    r"(?P<process>(?:\([^()]*\bpid=\d+\b[^()]*\) ?|\[rank\d+\]: ?)*)"
     r"(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
 )
 _TRACEBACK = "Traceback (most recent call last):"

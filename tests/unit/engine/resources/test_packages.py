@@ -352,7 +352,7 @@ def test_a_lock_that_stays_is_named_with_its_holder_after_the_timeout(
     FakeApt(host, {"perftest": ["24.01"]})
     host.file("/proc/77/cmdline", "/usr/bin/unattended-upgrade\0-v\0")
     host.on("apt-get install -y", fail("E: Could not get lock /var/cache/apt/archives/lock. It is held by process 77"))
-    with pytest.raises(ApplyError, match=r"apt_locked: .*\(process 77: /usr/bin/unattended-upgrade -v\)\. Way out"):
+    with pytest.raises(ApplyError, match=r"apt_locked: .*\(process 77: /usr/bin/unattended-upgrade -v\)\. Fix"):
         host.converge([{"package": "perftest"}])
     assert LOCK_TIMEOUT_S <= host.clock.time < LOCK_TIMEOUT_S + 10
 
