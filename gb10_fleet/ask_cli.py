@@ -24,7 +24,6 @@ from gb10_fleet.services import ASKS, Row, answers_of, rows
 app = typer.Typer()
 
 _UNIT = re.compile(r"gb10-vllm(-[a-z0-9][a-z0-9-]*)?\.service\Z")
-_INTERRUPTED = 130
 _LONGEST = 2**16  # bytes of one line of a log
 
 
@@ -60,7 +59,7 @@ def ask(
     except way.NoWay as error:
         _end(f"{row.said['name']} on {row.host}: {error}", order)
     except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(Outcome.interrupted) from None
 
 
 def _print(pieces: Iterable[tuple[str, str]]) -> None:
@@ -127,6 +126,8 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
     """Return the one row that is meant. With no name it is the only service; of a cluster it is the first host."""
     outcome, report = run(order, quiet=True)
     found = rows(answers_of(report))
+    if report.cut:
+        _lost(order, report)
     if not found:
         if outcome is Outcome.done:
             _end("no service is on these hosts. Fix: gb10 site -i INVENTORY puts one there", order)
@@ -149,6 +150,8 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
 def _lost(order: Order, report: Report) -> NoReturn:
     for line in [*told(report), *report.errors]:
         print(printable(by_name(order, line)), file=sys.stderr)
+    if report.canceled:
+        raise typer.Exit(Outcome.interrupted)
     raise typer.Exit(Outcome.unreachable if report.silent else Outcome.failed)
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
 from gb10_fleet import __version__, ask_cli, catalog_cli, home, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, by_name, end, show, silent, wrong_question
+from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
@@ -92,20 +91,9 @@ def site(
         _site_of_drifted(order, as_json)
     outcome, report = run(order, quiet=as_json)
     if not as_json and report.evidence:
-        _show_usage(order, Path(report.evidence))
+        for line in how_to_use(order, Path(report.evidence)):
+            print(line)
     end(order, outcome, report, as_json)
-
-
-def _show_usage(order: Order, folder: Path) -> None:
-    """Say how to use what serves, from the evidence that this run has written."""
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
-
-    try:
-        document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # the run has said what is wrong with it
-    for line in usage.whole(usage.of_document(document)):
-        print(printable(by_name(order, line)))
 
 
 def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -54,6 +55,18 @@ def by_name(order: Order, line: str) -> str:
     if list(order.inventories) == home.default():
         return line.replace(" -i INVENTORY", "")
     return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))
+
+
+def how_to_use(order: Order, folder: Path) -> Iterator[str]:
+    """Yield how to use what serves, by the evidence in that folder; nothing without it: the run has said why."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
+
+    try:
+        document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for line in usage.whole(usage.of_document(document)):
+        yield printable(by_name(order, line))
 
 
 def named(order: Order, document: Any) -> Any:

@@ -54,6 +54,10 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     if way.command is None:
         try:
             yield connection
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise NoWay(f"{address[0]} port {address[1]}: {error}") from None
         finally:
             connection.close()
         return
@@ -65,9 +69,9 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
         theirs.close()
         try:
             yield connection
+        except TimeoutError:
+            raise
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, TimeoutError):
-                raise
             errors.seek(0)
             said = errors.read(_SAID).decode(errors="replace").strip()
             raise NoWay(said or str(error)) from None

@@ -11,16 +11,16 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import home, passwords
-from gb10_fleet.ending import by_name, told
+from gb10_fleet.ending import by_name, how_to_use, told
 from gb10_fleet.options import Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.up.people import Person, Stop
@@ -89,7 +89,7 @@ def up(
         task.said["error"] = str(stop)
         print(printable(str(stop)), file=sys.stderr)
     except (KeyboardInterrupt, EOFError):
-        outcome = Outcome.failed
+        outcome = Outcome.interrupted
         task.said["error"] = "interrupted; `gb10 up` goes on where it stopped"
         print(f"\n{task.said['error']}", file=sys.stderr)
     if as_json:
@@ -176,11 +176,14 @@ class _Up:
         evidence = {"gb10_evidence_directory": str(home.evidence())}
         fleet = written.Fleet(hosts, alone, self.user, evidence)
         written.write(fleet, draft, found.keys)
-        _, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
+        outcome, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
+        if report.cut:
+            self._refuse(outcome, report, draft)
         facts = {
             name: one["ansible_facts"]["gb10_spark"] for name, one in report.answers["gb10.fleet.spark_facts"].items()
         }
-        if missing := [name for name in names if name not in facts]:
+        in_use = report.answers["gb10.fleet.in_use"]
+        if missing := [name for name in names if name not in facts or name not in in_use]:
             self._tell(report, draft)
             raise Stop(f"{', '.join(missing)}: no answer. Nothing was changed", Outcome.unreachable)
         heard = {name: one["heard"] for name, one in report.answers["gb10.fleet.rail_neighbours"].items()}
@@ -188,7 +191,7 @@ class _Up:
             fleet = replace(fleet, clusters=cables.clusters(names, heard))
         except cables.WrongCables as error:
             raise Stop(f"{error}. Nothing was changed", Outcome.refused) from None
-        self._see_in_use(report.answers["gb10.fleet.in_use"], facts)
+        self._see_in_use(in_use, facts)
         if len(names) == 1 and (
             ports := sorted({rail["port"] for rail in facts[names[0]]["rails"] if rail["carrier"] and rail["port"]})
         ):
@@ -272,7 +275,7 @@ class _Up:
             written.write(replace(fleet, variables=variables), draft, found.keys)
             outcome, report = self._checked(draft)
             new = {name: hosts for name, hosts in screen.lacking(report).items() if name not in needed}
-            if not new:
+            if not new or report.cut:
                 break
             needed |= new
         if outcome is not Outcome.done:
@@ -309,7 +312,9 @@ class _Up:
         left = {name: rows for name, rows in report.changes.items() if rows}
         self.said["changes"] = left
         if not left and _is_proven(fleet):
-            self.person.say("Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet))
+            self.person.say(
+                "Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet, _last_proof())
+            )
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
         self.person.say(f"Going on with {home.inventory()}: {what} left.")
@@ -336,14 +341,13 @@ class _Up:
         self.said["inventory"] = str(home.inventory())
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory(), "Run `gb10 up` again: it goes on where it stopped")
-        self.person.say(f"Proven: {report.evidence}/index.html", "", *self._use(fleet))
+        proof = Path(report.evidence or _last_proof())
+        self.person.say(f"Proven: {proof}/index.html", "", *self._use(fleet, proof))
         return outcome
 
-    def _use(self, fleet: Fleet) -> Sequence[str]:
-        from gb10_fleet.up import use
-
+    def _use(self, fleet: Fleet, proof: Path) -> Iterator[str]:
         self.said["model"] = fleet.model
-        return use.lines(fleet)
+        return how_to_use(Order("", [str(home.inventory())]), proof)
 
     # -- Ansible
 
@@ -354,7 +358,7 @@ class _Up:
         for attempt in range(search.TRIES + 1):
             outcome, report = run(order, quiet=True)
             wanted = _wanted_passwords(report)
-            if not wanted:
+            if not wanted or report.cut:
                 return outcome, report
             if attempt == search.TRIES:
                 break
@@ -376,7 +380,7 @@ class _Up:
                 )
         self.person.say(*(by_name(order, line) for line in told(report, judged)), *report.errors)
 
-    def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> None:
+    def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> NoReturn:
         self.said["findings"] = report.findings
         self._tell(report, folder)
         raise Stop(then, outcome)
@@ -400,13 +404,11 @@ def _wanted_passwords(report: Report) -> Sequence[str]:
     """Return what ansible-playbook was not let in for: SSH and then sudo too, or sudo alone."""
     from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 
-    found = [(one["id"], one["fact"]) for one in report.findings]
-    for text in (text for texts in report.messages.values() for text in texts):
-        one = from_failure("", text)
-        found.append((one.id, f"{one.fact} {text}"))
-    if any(kind == "unreachable" and "Permission denied (" in fact for kind, fact in found):
+    found = {one["id"] for one in report.findings}
+    found |= {from_failure("", text).id for texts in report.messages.values() for text in texts}
+    if "permission" in found:
         return passwords.CONNECTION, passwords.BECOME
-    return (passwords.BECOME,) if any(kind == "no_sudo" for kind, _ in found) else ()
+    return (passwords.BECOME,) if "no_sudo" in found else ()
 
 
 def _wants_token(report: Report) -> bool:
@@ -430,10 +432,14 @@ def _same_model(asked: str, known: str) -> bool:
     return asked == known or (found is not None and asked.lower() == found.id.lower())
 
 
+def _last_proof() -> Path:
+    return home.evidence() / "latest"
+
+
 def _is_proven(fleet: Fleet) -> bool:
     """Tell whether the last proof was of these hosts, and healthy."""
     try:
-        proof = json.loads((home.evidence() / "latest/evidence.json").read_text(encoding="utf-8"))
+        proof = json.loads((_last_proof() / "evidence.json").read_text(encoding="utf-8"))
         return bool(proof["verdict"] == "healthy" and set(proof["hosts"]) == {host.name for host in fleet.hosts})
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -17,7 +17,6 @@ from gb10_fleet.playbook import Report
 from gb10_fleet.up.cables import Cluster
 from gb10_fleet.up.offers import Offer
 
-PORT = 8000  # of the model, where nobody chose another
 _KINDS = {"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"}
 _MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
 

@@ -132,12 +132,14 @@ def read(folder: Path) -> Fleet | None:
     """The hosts and the model of the inventory that is there; None where there is none."""
     file = folder / FILE
     try:
-        said = yaml.safe_load(file.read_text(encoding="utf-8"))
-        sparks = said["all"]["children"]["sparks"]
+        return _fleet(yaml.safe_load(file.read_text(encoding="utf-8"))["all"]["children"]["sparks"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise Edited(f"{file} cannot be read as an inventory ({error}); correct it, or move it away") from None
+
+
+def _fleet(sparks: Mapping[str, Any]) -> Fleet:
     groups = (sparks.get("children") or {}).values()
     hosts = {**(sparks.get("hosts") or {}), **{name: own for group in groups for name, own in group["hosts"].items()}}
     shared = sparks.get("vars") or {}

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 
 
@@ -16,10 +17,26 @@ class Container(TypedDict):
     image: str
 
 
+class Listener(TypedDict):
+    port: int
+    who: str
+
+
+class Cache(TypedDict):
+    path: str
+    models: list[str]
+
+
+class Answer(TypedDict):
+    containers: list[Container]
+    listeners: list[Listener]
+    cache: Cache
+
+
 class ActionModule(ModuleFront):
     """Say what somebody serves on a host by hand."""
 
-    answer = "containers"
+    answers = tuple(Answer.__annotations__)
 
-    def _wrong(self, said: Any) -> str | None:
-        return schema.problem(said, list[Container], "containers")
+    def _wrong(self, result: Said) -> str | None:
+        return schema.problem(result, Answer, "answer")

@@ -26,7 +26,8 @@ options:
     description: A named pipe for each look, as one line of JSON. Without it, each host is looked at once.
     type: path
   services:
-    description: Of each host its services alone, as RV(gb10.fleet.spark_facts#module:services) has them. Not with O(pipe).
+    description:
+      - Of each host only its services, as RV(gb10.fleet.spark_facts#module:services) has them. Not with O(pipe).
     type: bool
     default: false
   concurrency:

@@ -41,7 +41,7 @@ def test_a_spark_sets_itself_up(on_spark: OwnerOnSpark) -> None:
     status, screen = on_spark.up(until="starting the model")
     assert on_spark.asked == [PASSWORD, SET_UP] and status != 0, screen
     status, screen = on_spark.up()
-    assert status == 0 and "How to use it" in screen, screen
+    assert status == 0 and "How to use " in screen, screen
     assert on_spark.tool_call(on_spark.host) == CALL
     status, screen = on_spark.up()
     assert status == 0 and "Nothing to do" in screen and on_spark.asked == [PASSWORD], screen
@@ -58,7 +58,7 @@ def test_a_pair_from_a_laptop(laptop: Owner) -> None:
     assert "and allow fabric_allow_activation" in screen and screen.count("GiB to download") == 3, screen
     status, screen = laptop.up()
     assert laptop.asked == [PASSWORD] and status == 0, screen
-    assert "Going on" in screen and "How to use it" in screen, screen
+    assert "Going on" in screen and "How to use " in screen, screen
     assert laptop.tool_call(first) == CALL
     shown = laptop.gb10("ps", "-kK")
     assert shown.returncode == 0 and shown.stdout.count("ready") == 2, shown.stdout + shown.stderr

@@ -97,7 +97,7 @@ def _apt(change: Change) -> Entry:
 def few(moves: Sequence[str], others: int = 0) -> str:
     """The first ones, and how many more there are."""
     more = len(moves[MOST:]) + others
-    return ", ".join(moves[:MOST]) + (f", and {more} others" if more else "")
+    return ", ".join(moves[:MOST]) + (f", and {more} other{'s' if more > 1 else ''}" if more else "")
 
 
 def _move(package: Package) -> str:

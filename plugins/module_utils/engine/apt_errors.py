@@ -183,7 +183,8 @@ def explained(done: Completed, system: System) -> str:
         return said
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
     built = re.search(_DKMS_SAYS, done.stderr)
-    way_out = fault.way_out.replace("KERNEL", built[1]).replace("LOG", built[2]) if built else fault.way_out
+    kernel, log = built.groups() if built else ("KERNEL", "make.log below /var/lib/dkms")
+    way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log)
     return f"{fault.name}: {said}{holder}. Fix: {way_out}"
 
 

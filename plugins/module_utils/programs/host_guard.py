@@ -101,14 +101,16 @@ def watch(mode: str, rules: Rules, world: World) -> None:
         told = _act(mode, found, told, full, rules, world)
         if world.wait(rules.every_s):
             break
-    _end_in_good_order(world.root)
+    if mode == REBOOT:  # a start that only reports was not noted
+        _end_in_good_order(world.root)
 
 
 def _act(mode: str, found: str, told: str, full: float | None, rules: Rules, world: World) -> str:
     """Keep the reason while it lasts, before anything is done; and let systemd act only once it is on the disk."""
     if found == FINE:
         if told != FINE:
-            (world.root / STATE.lstrip("/") / REASON).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (world.root / STATE.lstrip("/") / REASON).unlink(missing_ok=True)
             world.say("the host comes to work again")
         world.tell("WATCHDOG=1")
         return found
@@ -132,14 +134,17 @@ def _keep_the_last(world: World) -> None:
     kept = _read(world.root, REASON)
     if kept and kept.get("boot") != _boot(world.root):
         folder = world.root / STATE.lstrip("/")
-        (folder / REASON).replace(folder / LAST)
+        with contextlib.suppress(OSError):
+            (folder / REASON).replace(folder / LAST)
 
 
 def _end_in_good_order(root: Path) -> None:
+    """Where the disk is full this start stays spent: to fail here would reboot the host because of a stop."""
     starts = _read(root, STARTS).get("starts", [])
     if starts:
         starts[-1]["ended"] = True
-        _write(root, STARTS, {"starts": starts})
+        with contextlib.suppress(OSError):
+            _write(root, STARTS, {"starts": starts})
 
 
 def _boot(root: Path) -> str:
@@ -172,13 +177,15 @@ def _write(root: Path, name: str, content: dict[str, Any]) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    with contextlib.suppress(OSError):  # a journal that is gone is no reason to fail, which would reboot the host
+        print(text, flush=True)
 
 
 def _tell(text: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
+        # A word that is lost is said again at the next look; without any, systemd's watchdog acts.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
             door.sendto(text.encode("ascii"), address.replace("@", "\0", 1) if address[0] == "@" else address)
 
 

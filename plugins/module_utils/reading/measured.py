@@ -14,10 +14,10 @@ from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
-FOLDER = "/var/lib/gb10-measured"
+FOLDER = "/var/lib/gb10-measured"  # StateDirectory= of the unit: a file for each service
 _FILE = r"([a-z0-9][a-z0-9-]{0,63})\.json\Z"
 _ABOUT = {"image": str, "model": str, "revision": str, "hosts": int, "share": str, "batch": dict, "words": dict}
-_MOST = 8  # starts of one service
+MOST = 8  # starts of different models, images or flags that a service remembers
 
 
 class StartAbout(TypedDict):
@@ -48,7 +48,7 @@ def _starts(text: str | None) -> list[Start]:
         starts = json.loads(text or "")["starts"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return []
-    found = [_start(each) for each in starts[:_MOST]] if isinstance(starts, list) else []
+    found = [_start(each) for each in starts[:MOST]] if isinstance(starts, list) else []
     return [each for each in found if each]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -33,6 +33,20 @@ class WatchdogPlan(RolePlan):
     rules: Mapping[str, float]
     guard: str
     guard_rules: Mapping[str, float]
+
+    @property
+    def guard_modules(self) -> tuple[str, ...]:
+        return programs.modules_of("programs/host_guard")
+
+    @property
+    def guard_restart_on(self) -> tuple[str, ...]:
+        """The files that the guard reads when it starts, its own text among them."""
+        return (
+            "/etc/systemd/system/gb10-host-guard.service",
+            "/etc/gb10-fleet/host-guard.json",
+            "/usr/local/sbin/gb10-host-guard",
+            *(programs.installed("host_guard", module) for module in self.guard_modules),
+        )
 
 
 def plan(view: View) -> WatchdogPlan:

@@ -98,7 +98,15 @@ def _parts(figures: Mapping[str, float], said: Mapping[str, Any], weights: float
             "graphs": figures.get("graphs_gib", 0.0),
         }
     elif cache and "pinned_gib" not in figures and figures.get("total_gib"):
-        found = {"overhead": float(said.get("share") or 0) * figures["total_gib"] - weights - cache}
+        found = {"overhead": _share(said) * figures["total_gib"] - weights - cache}
     else:
         return {}
     return {name: round(max(0.0, size), 2) for name, size in found.items()}
+
+
+def _share(said: Mapping[str, Any]) -> float:
+    """Of the memory; 0 where the host says no number."""
+    try:
+        return float(said.get("share") or 0)
+    except ValueError:
+        return 0.0

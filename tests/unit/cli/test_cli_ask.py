@@ -143,6 +143,25 @@ def test_ask_says_what_ssh_said(talk: Any) -> None:
     assert result.exit_code == Outcome.failed and "chat on a: open failed: Connection refused" in result.stderr
 
 
+def test_a_look_that_was_interrupted_asks_no_model(talk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet({"a": [said("chat")]})
+    whole = fleet.run
+
+    def cut(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        _, report = whole(order, quiet)
+        report.canceled = True
+        return Outcome.interrupted, report
+
+    monkeypatch.setattr(fleet, "run", cut)
+    result = talk(fleet, "ask", "Why?")
+    assert result.exit_code == Outcome.interrupted and len(fleet.orders) == 1
+
+
+def test_ask_says_that_nobody_listens_on_the_host_itself(talk: Any) -> None:
+    result = talk(Fleet({"a": [said("chat", 1)]}, {"command": None, "key": ""}), "ask", "Why?")
+    assert result.exit_code == Outcome.failed and "chat on a: 127.0.0.1 port 1: " in result.stderr, result.exception
+
+
 @pytest.mark.parametrize(
     ("found", "words", "text"),
     [

@@ -29,6 +29,7 @@ from tests.support.proofs import facts
 CLI = CliRunner()
 A, B = "spark-a", "spark-b"
 ADDRESSES = {A: "192.0.2.11", B: "192.0.2.12"}
+SERVED = "the-model-that-answers"
 LACKS = {A: ["Set fabric_allow_activation to true"], B: ["Set fabric_allow_activation to true"]}
 
 
@@ -56,7 +57,8 @@ class World:
             return Outcome.done, self._look(order)
         if order.check:
             return self._check(order)
-        outcome, report = self.site.pop(0) if self.site else (Outcome.done, Report(evidence="/e/1"))
+        folder = home.evidence() / "latest"
+        outcome, report = self.site.pop(0) if self.site else (Outcome.done, Report(evidence=str(folder)))
         if outcome is Outcome.done:
             self.left = 0
             self._prove()
@@ -88,7 +90,10 @@ class World:
     def _prove(self) -> None:
         file = home.evidence() / "latest/evidence.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"verdict": "healthy", "hosts": {name: {} for name in self.hosts}}))
+        api = {"host": self.hosts[0], "url": "http://127.0.0.1:8000", "gateway": None, "login": "you@192.0.2.11"}
+        served = {"service": "vllm", "verdict": "serving", "served_models": [SERVED], "api": api}
+        proof = {"verdict": "healthy", "hosts": {name: {} for name in self.hosts}}
+        file.write_text(json.dumps({**proof, "clusters": [{"services": [served]}]}))
 
     def find(self, where: Sequence[Place], *_: Any, **__: Any) -> search.Found:
         answers = [
@@ -139,14 +144,15 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     done = up(*ADDRESSES.values())
     assert done.exit_code == 0, done.output
     assert f"a pair, {A} p1 to {B} p1" in done.output and "Left alone  spark-a: container ollama" in done.output
-    assert f"May restart {A}, {B}" in done.output and "How to use it" in done.output
+    assert f"May restart {A}, {B}" in done.output and f"How to use {SERVED} (service vllm on {A}):" in done.output
+    assert "ssh -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output and "gb10 stop vllm\n" in done.output
     (question,) = world.asked
     assert "model 1, 2 or 3 and allow fabric_allow_activation" in question
     pair = inventory()["children"]["pair1"]
     assert list(pair["hosts"]) == [A, B] and pair["vars"]["fabric_ports"] == ["p1"]
     assert inventory()["vars"]["fabric_allow_activation"] is True
     assert [order.inventories for order in world.changed] == [[str(home.inventory())]]
-    assert pair["vars"]["vllm_model"] in done.output.partition("How to use it")[0]
+    assert pair["vars"]["vllm_model"]
 
 
 def test_run_again_there_is_nothing_to_do(world: World) -> None:
@@ -154,7 +160,7 @@ def test_run_again_there_is_nothing_to_do(world: World) -> None:
     assert up(*ADDRESSES.values()).exit_code == 0
     for words in ([], list(ADDRESSES.values()), ["--json"]):
         done = up(*words)
-        assert done.exit_code == 0 and ("Nothing to do" in done.output), done.output
+        assert done.exit_code == 0 and "Nothing to do" in done.output and "How to use " in done.output, done.output
     assert len(world.changed) == 1 and len(world.asked) == 1
 
 
@@ -164,8 +170,37 @@ def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None
     done = up(*ADDRESSES.values())
     assert done.exit_code == 2 and "pull_failed" in done.output and "goes on where it stopped" in done.output
     done = up()
-    assert done.exit_code == 0 and "Going on" in done.output and "How to use it" in done.output
+    assert done.exit_code == 0 and "Going on" in done.output and "How to use " in done.output
     assert len(world.asked) == 1
+
+
+def test_a_host_that_does_not_say_who_serves_there_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        outcome, report = world.run(order)
+        report.answers["gb10.fleet.in_use"].pop(B, None)
+        return outcome, report
+
+    monkeypatch.setattr(cli, "run", run)
+    done = up(*ADDRESSES.values())
+    assert done.exit_code == Outcome.unreachable and f"{B}: no answer. Nothing was changed" in done.output
+
+
+@pytest.mark.parametrize("playbook", ["gb10.fleet.look", "gb10.fleet.site"])
+def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pytest.MonkeyPatch, playbook: str) -> None:
+    """It runs nothing again, asks nothing, and accuses no host of silence."""
+
+    def run(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        outcome, report = world.run(order)
+        if order.playbook != playbook:
+            return outcome, report
+        said = report.messages or {A: ["Missing sudo password"]}
+        return Outcome.interrupted, Report(canceled=True, errors=["ended on the way"], messages=said)
+
+    monkeypatch.setattr(cli, "run", run)
+    done = up(*ADDRESSES.values())
+    assert done.exit_code == Outcome.interrupted and "no answer" not in done.output, done.output
+    assert [order.playbook for order in world.orders].count(playbook) == 1 and world.asked == []
+    assert "ended on the way" in done.output and not home.inventory().exists()
 
 
 def test_a_no_and_a_check_write_nothing(world: World) -> None:
@@ -182,7 +217,7 @@ def test_yes_is_no_consent(world: World) -> None:
     assert world.changed == []
     done = up(*ADDRESSES.values(), "--yes", "--json", "--allow", "fabric_allow_activation")
     said = json.loads(done.stdout)
-    assert done.exit_code == 0 and said["outcome"] == "done" and said["evidence"] == "/e/1"
+    assert done.exit_code == 0 and said["outcome"] == "done" and said["evidence"] == str(home.evidence() / "latest")
     assert said["clusters"] == [{"hosts": [A, B], "topology": "pair", "cables": [f"{A} p1 to {B} p1"]}]
     assert {"minutes", "tools", "disk_left_gib", "verdict"} <= said["models"][0].keys()
 
@@ -237,6 +272,20 @@ def test_the_password_of_sudo_is_asked_for_once_and_again_where_it_is_wrong(worl
     passwords.typed.clear()
     world.typed = ["wrong"] * 4
     assert up().exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("report", "wanted"),
+    [
+        (Report(messages={A: ["you@192.0.2.11: Permission denied (publickey,password)."]}), ["SSH", "sudo"]),
+        (Report(findings=[{"id": "permission", "fact": "the host does not let us in"}]), ["SSH", "sudo"]),
+        (Report(findings=[{"id": "no_sudo", "fact": "sudo wants a password"}]), ["sudo"]),
+        (Report(messages={A: ["connect to host 192.0.2.11 port 22: No route to host"]}), []),
+    ],
+)
+def test_a_host_that_lets_nobody_in_is_one_that_wants_a_password(report: Report, wanted: list[str]) -> None:
+    names = {passwords.CONNECTION: "SSH", passwords.BECOME: "sudo"}
+    assert [names[each] for each in cli._wanted_passwords(report)] == wanted
 
 
 def test_a_gated_model_asks_for_a_token_and_keeps_it_to_itself(world: World) -> None:

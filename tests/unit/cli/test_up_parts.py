@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Report
-from gb10_fleet.up import cli, offers, screen, use, written
+from gb10_fleet.up import cli, offers, screen, written
 from gb10_fleet.up.cables import Cluster, WrongCables, clusters
 from scripts.gates import ROOT
 from tests.support.proofs import facts
@@ -140,9 +140,14 @@ def test_what_somebody_has_edited_is_not_written_over(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("x/y", "x/z"))
     with pytest.raises(written.Edited, match="was edited"):
         written.refuse_edited(tmp_path)
-    file.write_text("all: [")
-    with pytest.raises(written.Edited, match="cannot be read"):
-        written.read(tmp_path)
+    for broken in (
+        "all: [",
+        "all: {children: {sparks: }}",
+        "all: {children: {sparks: {children: {pair1: {vars: {}}}}}}",
+    ):
+        file.write_text(broken)
+        with pytest.raises(written.Edited, match="cannot be read"):
+            written.read(tmp_path)
 
 
 @pytest.mark.parametrize(("count", "network"), [(3, "192.168.96.0/21"), (4, "192.168.96.0/21"), (8, "192.168.96.0/20")])
@@ -194,13 +199,6 @@ def test_changes_are_counted_and_packages_named() -> None:
     shown = "\n".join(screen.lines([], [], {}, screen.Preview({A: rows, B: rows}), []))
     assert f"Changes     {A}, {B}: 1 package, 1 file, 1 systemd unit; packages: perftest" in shown
     assert "May restart nothing" in shown
-
-
-def test_how_to_use_it_is_for_the_person_who_reads_it() -> None:
-    said = "\n".join(use.lines(fleet()))
-    assert "ssh -N -L 8000:127.0.0.1:8000 nvidia@192.0.2.11" in said and '"model": "x/y"' in said
-    here = written.Fleet([written.Host(C, None)], serving=[{"vllm_model": "x/y"}])
-    assert "ssh" not in "\n".join(use.lines(here))
 
 
 def test_the_steps_that_are_told_are_tasks_that_there_are() -> None:

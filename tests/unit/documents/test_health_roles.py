@@ -76,6 +76,9 @@ def test_the_guard_of_the_host_arms_only_with_consent_and_finds_what_it_imports(
     assert "FailureAction" not in reports[service]["content"]
     settings = json.loads(armed["/etc/gb10-fleet/host-guard.json"]["content"])
     assert settings["mode"] == "reboot" and set(settings["rules"]) == set(host_guard.Rules._fields)
+    made = document("watchdog", watchdog_host_guard="reboot")
+    sources = {installed("host_guard", module) for module in modules_of("programs/host_guard")}
+    assert sources < set(units(made)["gb10-host-guard.service"]["restart_on"]) < set(files(made)), "it runs on and on"
     for path, entry in ((path, entry) for path, entry in armed.items() if "content" in entry):
         target = tmp_path / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -131,6 +131,22 @@ def test_a_bad_answer_is_the_error_of_its_host_by_name(tmp_path: Path) -> None:
         assert f"{host}: " in error.partition("=>")[2] and why in error, error[:2000]
 
 
+def test_what_somebody_serves_already_arrives_and_every_part_of_it_is_judged(tmp_path: Path) -> None:
+    sound: dict[str, Any] = {
+        "containers": [{"name": "mine", "image": "vllm:1"}],
+        "listeners": [{"port": 8000, "who": "python3"}],
+        "cache": {"path": "/home/you/.cache/huggingface", "models": ["a/b"]},
+    }
+    wrong = {
+        "containers": [{"name": 1, "image": "x"}],
+        "listeners": [{"port": "no", "who": ""}],
+        "cache": {"path": "/x", "models": "a/b"},
+    }
+    kinds: dict[str, Any] = {name: {"changed": False, **sound, name: said} for name, said in wrong.items()}
+    _, output = play(tmp_path, {**kinds, "fine": {"changed": False, **sound}}, "in_use", ports=[8000])
+    assert recap(output) == {**dict.fromkeys(kinds, "failed"), "fine": "ok"}, output[-2000:]
+
+
 def test_many_warnings_are_said_once(tmp_path: Path) -> None:
     _, output = play(tmp_path, {"loud": says(warnings=[f"warning {number}" for number in range(10_000)])})
     assert "characters of warnings" in output and "warning 999" not in output

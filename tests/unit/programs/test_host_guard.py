@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Iterator
@@ -127,6 +128,38 @@ def test_the_reboots_of_a_day_are_counted_and_a_stop_in_good_order_costs_none(tm
     assert may_arm(tmp_path, RULES, 2000) and may_arm(tmp_path, RULES, 3000)
     assert not may_arm(tmp_path, RULES, 4000), "two that did not end in good order"
     assert may_arm(tmp_path, RULES, 3000 + host_guard.DAY_S), "a day later"
+
+
+def test_a_start_that_only_reports_changes_no_count(tmp_path: Path) -> None:
+    host = Host(tmp_path, [0.0])
+    assert may_arm(tmp_path, RULES, 1000)  # and then it rebooted
+    host.guard(REPORT)
+    assert host.kept("starts.json") == {"starts": [{"at_s": 1000, "ended": False}]}
+
+
+def test_a_full_disk_is_no_failure_which_would_reboot_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path, SPIKES)
+    assert may_arm(tmp_path, RULES, 1000)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(host_guard, "_write", full)
+    assert set(host.guard()) == {"READY=1", "WATCHDOG=1"}
+    assert not may_arm(tmp_path, RULES._replace(per_day=1), 2000), "this start stays spent"
+
+
+def test_a_journal_and_a_systemd_that_do_not_listen_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    host_guard._tell("WATCHDOG=1")
+    with Path("/dev/full").open("w") as gone:
+        monkeypatch.setattr("sys.stdout", gone)
+        host_guard._say("x")
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            gone.close()
 
 
 def test_a_damaged_file_of_its_own_stops_nothing(tmp_path: Path) -> None:

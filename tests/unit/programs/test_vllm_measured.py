@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import measured
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import read_measured
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import FOLDER, MOST, read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
@@ -81,7 +81,7 @@ def test_noise_is_not_written_and_what_moved_is(tmp_path: Path) -> None:
     assert [each["about"]["model"] for each in kept(file)] == ["c/d", "a/b"]
     for number in range(20):
         measured.keep(file, one(1, model=str(number)))
-    assert len(kept(file)) == measured.MOST
+    assert len(kept(file)) == MOST
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_damaged_file_is_none_and_begins_anew(tmp_path: Path, text: str) -> No
 
 
 def test_a_host_says_what_was_kept_and_nothing_that_would_arrive_otherwise(tmp_path: Path) -> None:
-    folder = tmp_path / measured.FOLDER
+    folder = tmp_path / FOLDER.lstrip("/")
     folder.mkdir(parents=True)
     assert read_measured(HostReader(system=System(tmp_path))) == {}
     measured.keep(folder / "chat.json", one(18.2))
@@ -119,7 +119,7 @@ def test_a_host_says_what_was_kept_and_nothing_that_would_arrive_otherwise(tmp_p
 
 def test_the_unit_keeps_what_its_start_took(tmp_path: Path) -> None:
     host = Host(tmp_path, measures=ABOUT)
-    file = host.root / measured.FOLDER / "vllm.json"
+    file = host.root / FOLDER.lstrip("/") / "vllm.json"
     file.parent.mkdir(parents=True)
     (host.root / "proc").mkdir(exist_ok=True)
     (host.root / "proc/meminfo").write_text("MemTotal:       4194304 kB\nMemAvailable:   2097152 kB\n")

@@ -54,6 +54,11 @@ def test_a_measured_start_goes_before_what_is_counted() -> None:
     assert "weights 70.0 (measured on spark-b)" in " ".join(" ".join(found.lines()).split())
 
 
+def test_a_share_that_is_no_number_breaks_no_plan() -> None:
+    """A host may say anything, and its answer is read where all hosts are judged."""
+    assert planned({"spark-b": kept(planned(), share="most of it")}).fit is not None
+
+
 def test_what_vllm_says_of_its_parts_is_kept_apart() -> None:
     said = {**FIGURES, "consumed_gib": 71.5, "activations_gib": 2.5, "graphs_gib": 0.5}
     found = planned({"spark-a": kept(planned(), said)}).fit

@@ -4,8 +4,8 @@
 """The collector: one run writes one file for node_exporter. No daemon: a timer starts it, and it ends.
 
 `now` reads what changes by the second, `history` what costs more and changes by the hour. `now` judges both, over its
-last samples, by the detectors of `gb10 why`. The role `monitoring`
-installs this folder, with the readers of module_utils/reading that it needs, as the program of two timers.
+last samples, by the detectors of `gb10 why`. The role `monitoring` installs this folder, with all that it imports, as
+the program of two timers.
 """
 
 from __future__ import annotations

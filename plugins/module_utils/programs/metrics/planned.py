@@ -48,7 +48,7 @@ def _planned(host: HostReader) -> Planned:
     stopped = in_force(known.wishes, host.system.clock.utc())
     ours = {label: entry.declared for label, entry in known.resources.items() if not entry.orphan}
     services = {
-        unit[1]: label not in stopped and not declared.get("woken_by")
+        unit[1]: label not in stopped
         for label, declared in ours.items()
         if (unit := _UNIT.match(label)) and declared.get("state") == "started"
     }

@@ -72,7 +72,7 @@ def _of_service(
 ) -> tuple[Samples, dict[str, Any] | None, str | None]:
     up = host.path(f"{RUNNING}gb10-{name}.service").is_symlink()
     samples = sample("gb10_service_up", up, service=name)
-    path = f"{RUN}/gb10-{name}/status.json"  # it outlives the unit
+    path = _status_of(name)
     status = notes.part(f"service.{name}", lambda: parse_status(text_of(host, path), path)) if up else None
     samples += of_status(name, status or {})
     if not status or status["phase"] != READY:
@@ -86,6 +86,7 @@ def _of_service(
 
 
 def _status_of(name: str) -> str:
+    """It outlives the unit."""
     return f"{RUN}/gb10-{name}/status.json"
 
 

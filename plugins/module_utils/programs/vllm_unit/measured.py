@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import FOLDER, MOST
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
 if TYPE_CHECKING:
     from .config import Config
 
-FOLDER = "var/lib/gb10-measured"  # StateDirectory= of the unit: a file for each service
-MOST = 8  # starts of different models, images or flags that a service remembers
 MOVED = 0.05  # so far apart two starts of the same are another figure; less is noise, and would change the host's facts
 LOOK_S = 60.0  # between two looks at the host's memory
 _TIMES = ("load_s", "read_s", "compile_s", "init_s")  # differ from start to start
@@ -63,7 +62,7 @@ class Keeper:
         self.looked = now
         figures["host_gib"] = round(max(self.available - self._gib("MemAvailable"), figures.get("host_gib", 0.0)), 1)
         figures["total_gib"] = round(self._gib("MemTotal"), 2)
-        file = self.root / FOLDER / f"{self.config.service}.json"
+        file = self.root / FOLDER.lstrip("/") / f"{self.config.service}.json"
         keep(file, start({**self.config.measures, "digest": image}, figures, seconds))
 
     def _gib(self, line: str) -> float:

@@ -31,7 +31,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan im
 
 NONE = "none"  # of vllm_flags
 _SHARE, _CONTEXT, _TENSOR = "--gpu-memory-utilization", "--max-model-len", "--tensor-parallel-size"
-_PIPELINE = "--pipeline-parallel-size"
 
 
 @dataclass(frozen=True)
