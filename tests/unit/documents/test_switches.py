@@ -1,4 +1,4 @@
-"""Each value of a role's switches gives a document that the engine takes: no resource twice, none that it does not know."""
+"""Each value of a role's switches gives a document that the engine takes: no resource twice, none unknown."""
 
 from __future__ import annotations
 
