@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.action import show_gids
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
 from tests.support.attacker import tally
@@ -251,3 +253,12 @@ def test_what_an_engine_says_is_judged_by_its_front(tmp_path: Path) -> None:
     _, said = play(tmp_path, kinds, "engine_answer", **arguments)
     assert recap(said) == {"well": "ok", "odd": "failed", "none": "failed", "failed": "failed"}, said[-2000:]
     assert "engine.context is" in said and "\x1b" not in said and '"layers"' not in said
+
+
+def test_every_module_of_ours_on_a_host_has_a_type_for_its_answer() -> None:
+    folder = Path(show_gids.__file__).parent
+    fronts = [file.stem for file in folder.glob("*.py") if "(ModuleFront)" in file.read_text(encoding="utf-8")]
+    assert len(fronts) > 10
+    for name in fronts:
+        front = import_module(f"{show_gids.__package__}.{name}").ActionModule
+        assert front.answers and schema.problem([], front.answer, "answer"), name
