@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from gb10_fleet.discover.host_keys import Keys, known_hosts_lines
 from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
+from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.up.cables import Cluster
 
 FILE = "hosts.yml"
@@ -28,10 +29,6 @@ _DIGEST = re.compile(r"^# text: ([0-9a-f]{64})\n", re.MULTILINE)
 
 class Edited(Exception):
     """The inventory is somebody's own by now; the text says what to do."""
-
-
-class Template(ValueError):
-    """A word of a host that Ansible would run."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class Fleet:
 
     def text(self) -> str:
         """The inventory, with the digest of its own text."""
-        _refuse_templates(self)
+        refuse_templates(asdict(self))
         body = yaml.safe_dump({"all": {"children": {"sparks": self._sparks()}}}, sort_keys=False, width=120)
         return f"{_HEAD}{_digest(body)}\n---\n{body}"
 
@@ -96,20 +93,6 @@ class Fleet:
         found: dict[str, Any] = {"hosts": alone} if alone else {}
         found |= {"children": groups} if groups else {}
         return {**found, "vars": {**user, **keys, **self.variables}}
-
-
-def _refuse_templates(said: object) -> None:
-    """Nothing in it is one, but for our own: much comes from the hosts, and a template runs on this machine."""
-    if isinstance(said, str):
-        if any(mark in said for mark in ("{{", "{%", "{#")):
-            raise Template(f"{said!r} would be a template, and no inventory of ours has one")
-    elif is_dataclass(said):
-        _refuse_templates([getattr(said, each.name) for each in fields(said)])
-    elif isinstance(said, Mapping):
-        _refuse_templates([*said, *said.values()])
-    elif isinstance(said, list | tuple):
-        for each in said:
-            _refuse_templates(each)
 
 
 def _network(cluster: Cluster) -> dict[str, str]:

@@ -14,10 +14,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 
 from gb10_fleet.discover.places import Place
+from gb10_fleet.inventory_lines import Template
 from gb10_fleet.playbook import Report
 from gb10_fleet.up import cli, offers, screen, written
 from gb10_fleet.up.cables import Cluster, WrongCables, clusters
-from gb10_fleet.up.written import Fleet, Host, Template
+from gb10_fleet.up.written import Fleet, Host
 from scripts.gates import ROOT
 from tests.support.attacker import tally
 from tests.support.proofs import facts

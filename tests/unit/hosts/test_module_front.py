@@ -133,6 +133,24 @@ def test_a_bad_answer_is_the_error_of_its_host_by_name(tmp_path: Path) -> None:
         assert f"{host}: " in error.partition("=>")[2] and why in error, error[:2000]
 
 
+def test_a_bad_reading_of_the_rails_ends_nothing_for_the_others(tmp_path: Path) -> None:
+    """Evidence is judged of all hosts at once, and went by what each of them had said."""
+    fine: dict[str, Any] = {"heard": [], "mute": []}
+    call = {"netdev": "n", "port": "p0", "host": "b", "there_netdev": "n", "there_port": "p0"}
+    bad = {
+        "text": {**fine, "heard": "nobody"},
+        "without": {**fine, "heard": [{"port": "p0"}]},
+        "template": {**fine, "heard": [{**call, "there_port": "{{ lookup('pipe', 'id') }}"}]},
+        "number": {**fine, "heard": [{**call, "host": 7}]},
+    }
+    answers = {"fine": {**fine, "heard": [call]}, **bad}
+    _, output = play(tmp_path, {host: {"changed": False, **said} for host, said in answers.items()}, "rail_neighbours")
+    found = recap(output)
+    tally("one host's bad answer ends the run of the others", len(bad), sum(found[host] == "ok" for host in bad))
+    assert found == {"fine": "ok", **dict.fromkeys(bad, "failed")}, output[-2000:]
+    assert "its answer is not ours" in output
+
+
 def test_what_somebody_serves_already_arrives_and_every_part_of_it_is_judged(tmp_path: Path) -> None:
     sound: dict[str, Any] = {
         "containers": [{"name": "mine", "image": "vllm:1"}],
