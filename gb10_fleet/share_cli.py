@@ -180,7 +180,9 @@ class _Share:
             self._refuse(order, outcome or Outcome.failed, report)
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
-        reach = next((json.loads(each["msg"])["reach"] for each in report.answers[LAYOUTS].values()), {})
+        reach: dict[str, Any] = next(
+            (json.loads(each["msg"])["reach"] for each in report.answers[LAYOUTS].values()), {}
+        )
         heads = dict.fromkeys(row.host for row in found if row.rank == 0)
         if own := [host for host in heads if reach.get(host, {}).get("gateway") and not ours]:
             raise Stop(
