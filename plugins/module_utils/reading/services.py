@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
@@ -101,7 +102,8 @@ def main() -> None:
         said: dict[str, Any] = {"services": read(System())}
     except HostError as error:
         said = {"error": str(error)}
-    print(f"\n{LINE}{json.dumps(said)}", flush=True)
+    sys.stdout.write(f"\n{LINE}{json.dumps(said)}\n")
+    sys.stdout.flush()
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> Service:
@@ -179,7 +181,7 @@ def _asked(host: str) -> str:
 def memory(system: System) -> Memory | None:
     """None where the kernel does not tell."""
     try:
-        found, _ = read_memory(HostReader(system=system))
+        found, __ = read_memory(HostReader(system=system))
     except Unknown:
         return None
     accounts = [found[name] for name in ACCOUNTS]

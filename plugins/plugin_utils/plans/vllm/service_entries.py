@@ -116,7 +116,7 @@ def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
         yield f"{where}.model is missing. Name the Hugging Face id of the model to serve."
     if {"memory_gib", "gpu_memory_utilization"} <= entry.keys():
         yield f"{where} has memory_gib and gpu_memory_utilization, which say the same. Leave one out."
-    if "memory_gib" in given and not of_each and not float(given["memory_gib"]) > 0:
+    if "memory_gib" in given and not of_each and float(given["memory_gib"]) <= 0:
         yield f"{where}.memory_gib is {given['memory_gib']}. Say how many GiB it takes of its host, for example 8."
 
 
