@@ -57,6 +57,14 @@ def of(variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: entry for name, entry in said.items() if isinstance(name, str) and isinstance(entry, Mapping)}
 
 
+def here(variables: Mapping[str, Any], host: str) -> Iterator[str]:
+    """Yield the names of the entries that are for this host."""
+    for name, entry in of(variables).items():
+        wanted = entry.get("hosts")
+        if wanted is None or {*map(str, wanted)} & {host, *variables.get("group_names", ()), "all"}:
+            yield name
+
+
 def may_be_shown(entry: Mapping[Any, Any], key: Any) -> bool:
     """Tell whether the value of a key is no secret for certain."""
     options = _options(entry)
