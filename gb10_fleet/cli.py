@@ -21,6 +21,7 @@ from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, 
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
+from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.up import cli as up_cli
 
 _ENDS = """
@@ -45,7 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli, up_cli):
+for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, seed_cli, services_cli, top_cli, up_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)

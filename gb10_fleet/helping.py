@@ -8,7 +8,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
-    "Start": ("up", "discover", "doctor", "plan", "site", "validate"),
+    "Start": ("up", "seed", "discover", "doctor", "plan", "site", "validate"),
     "Look": ("ps", "status", "top", "explain", "why", "drift", "release", "evidence", "report", "catalog", "benchmark"),
     "Serve": ("ask", "logs", "stop", "start", "swap", "layout", "fetch", "image"),
     "Change a fleet": ("rollout", "resume", "rollback", "undo"),
@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "resume": (_MINE, f"{_MINE} --json"),
     "rollback": (f"RUN {_MINE}", f"RUN {_MINE} --json"),
     "rollout": (f"site {_MINE} --plan", f"site {_MINE}"),
+    "seed": (f"--out ~/seeds {_MINE}", f"spark-a --out ~/seeds --way autoinstall {_MINE}"),
     "site": (_MINE, f"{_MINE} --check --diff"),
     "start": (f"vllm {_MINE}", f"vllm {_MINE} --prove"),
     "status": (_MINE, f"{_MINE} --hosts"),
