@@ -15,6 +15,7 @@ from rich.console import Console
 from gb10_fleet import __version__, ask_cli, catalog_cli, home, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
+from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
@@ -46,7 +47,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, seed_cli, services_cli, top_cli, up_cli):
+for part in (
+    ask_cli,
+    catalog_cli,
+    discover_cli,
+    enrol_cli,
+    report_cli,
+    rollout_cli,
+    seed_cli,
+    services_cli,
+    top_cli,
+    up_cli,
+):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)

@@ -8,7 +8,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
-    "Start": ("up", "seed", "discover", "doctor", "plan", "site", "validate"),
+    "Start": ("up", "seed", "enrol", "discover", "doctor", "plan", "site", "validate"),
     "Look": ("ps", "status", "top", "explain", "why", "drift", "release", "evidence", "report", "catalog", "benchmark"),
     "Serve": ("ask", "logs", "stop", "start", "swap", "layout", "fetch", "image"),
     "Change a fleet": ("rollout", "resume", "rollback", "undo"),
@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
     "doctor": (_MINE, f"{_MINE} --limit spark-a"),
     "drift": (_MINE, f"{_MINE} --json"),
+    "enrol": (f"~/seeds {_MINE}", f"~/seeds spark-a {_MINE} --minutes 20 --no-site"),
     "evidence": ("", "evidence/latest/evidence.json"),
     "explain": (f"spark-a {_MINE}", f"spark-a vllm {_MINE} --defaults"),
     "fetch": (f"vllm {_MINE}", f"vllm {_MINE} --limit spark-a"),

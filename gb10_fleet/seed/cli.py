@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
 
-from gb10_fleet.ending import end, told
+from gb10_fleet.ending import told
 from gb10_fleet.options import Json, NoLists, there
 from gb10_fleet.playbook import Order, Outcome, run
 
@@ -62,7 +62,7 @@ def make(
         if one_stick and way is not Way.nocloud:
             raise typer.BadParameter(f"--one-stick goes with --way nocloud; with {way} each host has files of its own")
         order = Order("gb10.fleet.seed", there(inventory or []), ",".join(hosts or []) or None, words=ctx.obj)
-        found = _hosts(order, as_json)
+        found = _hosts(order)
         settings.refuse_twice(found, one_stick)
         store.refuse(out, [one.name for one in found], force=force)
         seeds, images = _written(found, out, way, one_stick)
@@ -89,12 +89,18 @@ def _shred(out: Path, more: bool, as_json: bool) -> NoReturn:
     raise typer.Exit(Outcome.done)
 
 
-def _hosts(order: Order, as_json: bool) -> list[Host]:
-    """What the inventory says, through a file that only this user can read: a vault may be in it."""
+def _hosts(order: Order) -> list[Host]:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
     from gb10_fleet.seed import settings
 
+    interface = catalog.load("seeds")["management_interface"]["value"]
+    keys = _own_keys()
+    return [settings.host(str(row["name"]), row, keys, interface) for row in rows(order)]
+
+
+def rows(order: Order) -> list[dict[str, Any]]:
+    """What the inventory says of each host, by a file that only this user can read: a vault may be in it."""
     with tempfile.TemporaryDirectory(prefix="gb10-seed-") as folder:
         file = Path(folder, "hosts.json")
         variables = {"gb10_seed_file": str(file)}
@@ -103,12 +109,9 @@ def _hosts(order: Order, as_json: bool) -> list[Host]:
         if not file.exists():
             for line in (*told(report), *report.errors):
                 typer.echo(printable(line), err=True)
-            end(order, outcome if outcome is not Outcome.done else Outcome.failed, report, as_json)
+            raise typer.Exit(outcome if outcome is not Outcome.done else Outcome.failed)
         columns: Mapping[str, list[Any]] = json.loads(file.read_text(encoding="utf-8"))
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    interface = catalog.load("seeds")["management_interface"]["value"]
-    keys = _own_keys()
-    return [settings.host(str(row["name"]), row, keys, interface) for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _own_keys() -> list[str]:
