@@ -169,13 +169,14 @@ class _Enrol:
             _, report = run(order, quiet=True)
         good: dict[str, Any] = {}
         for name in names:
-            said = report.answers["enrol"].get(name)
+            answer = report.answers["enrol"].get(name)
+            said = json.loads(answer["msg"]) if answer else None
             if said is None:
                 self._take(name, judging.Verdict(judging.State.waiting, "its board could not be read yet"))
-            elif wrong := _wrong_serial(self.seeds[name], said["msg"]["serial"]):
+            elif wrong := _wrong_serial(self.seeds[name], said["serial"]):
                 self._take(name, judging.Verdict(judging.State.refused, wrong))
             else:
-                good[name] = said["msg"]
+                good[name] = said
         self._tell(report, but=good)
         if not good:
             return

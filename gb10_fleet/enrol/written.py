@@ -52,7 +52,7 @@ def variables(place: Place, known_hosts: Path, common_args: str) -> dict[str, An
 
 
 def write(folder: Path, hosts: Mapping[str, tuple[Seed, Place, str]]) -> None:
-    """Host keys first, for the variables name their file; each file whole or not at all. `hosts`: with their options."""
+    """Host keys first, for the variables name their file; each file whole or not at all. `hosts` with their options."""
     known_hosts = (folder / KNOWN_HOSTS).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     new = {place: {ED25519: seed.blob} for seed, place, _ in hosts.values()}
