@@ -158,8 +158,8 @@ def _system(name: str, said: Any) -> System:
     if telemetry not in (KEPT, OFF):
         raise WrongSetting(f"{name}: gb10_seed_system.telemetry is {telemetry!r}; write {KEPT} or {OFF}")
     texts = {key: str(said.get(key) or "") for key in ("timezone", "proxy", "no_proxy", "apt_mirror", "lvfs_mirror")}
-    lists = {key: [str(one) for one in said.get(key, [])] for key in ("ntp", "packages")}
-    return System(**texts, **lists, telemetry=telemetry)
+    ntp, packages = ([str(one) for one in said.get(key, [])] for key in ("ntp", "packages"))
+    return System(**texts, ntp=ntp, packages=packages, telemetry=telemetry)
 
 
 def refuse_twice(hosts: Sequence[Host], shared: bool) -> None:

@@ -50,7 +50,7 @@ def user_data(one: settings.Host) -> dict[str, Any]:
         ("spark-a", {"user": ""}, "spark-a: ansible_user is ''"),
         ("spark-a", {"user": "root"}, "ansible_user is root"),
         ("spark-a", {"keys": []}, "gb10_seed_keys is empty"),
-        ("spark-a", {"keys": ["-----BEGIN OPENSSH PRIVATE KEY-----\nb3"]}, "gb10_seed_keys is no public key;"),
+        ("spark-a", {"keys": [KEY.private]}, "gb10_seed_keys is no public key;"),
         ("spark-a", {"password_hash": "secret"}, "gb10_seed_password_hash is no hash;"),
         ("spark-a", {"mac": "48b02d000001"}, "gb10_seed_mac is '48b02d000001'"),
         ("spark-a", {"serial": "a b"}, "gb10_seed_serial is 'a b'"),
