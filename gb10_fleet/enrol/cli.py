@@ -217,7 +217,8 @@ class _Enrol:
         outcome, report = run(
             Order("gb10.fleet.site", self.inventories, ",".join(wave), words=self.words), quiet=self.quiet
         )
-        self._tell(report)
+        if self.quiet:  # else Ansible has said it
+            self._tell(report)
         self._say(f"{', '.join(wave)}: gb10 site: {outcome.name}")
         return outcome
 
