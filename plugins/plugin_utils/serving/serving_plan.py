@@ -363,7 +363,7 @@ def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list
     """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
     memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
     plans = (  # without the rules, which are for one plan
-        plan(model.id, [memory] * hosts, image, version, judge=lambda *_: [])
+        plan(model.id, [memory] * hosts, image, version, judge=lambda *__: [])
         for model in models.models()
         for hosts in (1, 2)
     )
