@@ -15,6 +15,8 @@ import pytest
 import yaml
 from pycdlib.pycdlib import PyCdlib
 from typer.testing import CliRunner
+from yamllint import linter
+from yamllint.config import YamlLintConfig
 
 from gb10_fleet import cli
 from gb10_fleet.seed import documents, settings, store
@@ -147,6 +149,17 @@ def test_the_installer_gets_the_same_host_inside_of_its_own_file() -> None:
         found["user-data"]["hostname"] == "spark-a" and found["user-data"]["ssh_keys"]["ed25519_private"] == KEY.private
     )
     assert found["network"]["ethernets"] and "storage" not in found  # the disk is the installer's to choose
+
+
+@pytest.mark.parametrize("way", documents.WAYS)
+def test_the_files_are_yaml_as_a_person_would_write_it(way: str) -> None:
+    """But for the lines of keys, and the first line of cloud-init, which is no comment."""
+    rules = YamlLintConfig(
+        "{extends: default, rules: {line-length: disable, comments: {require-starting-space: false}}}"
+    )
+    files = documents.files(host(system={"packages": ["jq"], "proxy": "http://proxy.example.com:3128"}), KEY, way)
+    texts = {name: text for name, text in files.items() if "." not in name}
+    assert {name: [*linter.run(text, rules)] for name, text in texts.items()} == {name: [] for name in texts}
 
 
 def test_a_new_seed_is_a_new_instance() -> None:
