@@ -56,7 +56,7 @@ def test_nothing_beside_ours_is_no_drift(host: FakeHost) -> None:
         ("/etc/sysctl.d/99-mine.conf", "net/ipv4/conf/eth0.1/rp_filter=0\n", f"sysctl:{DOTTED}", "instead of 2"),
         ("/etc/security/limits.d/99-mine.conf", "* soft memlock 64\n", f"file:{FILE}", "gives * memlock 64"),
         ("/etc/default/grub.d/99-mine.cfg", 'GRUB_CMDLINE="quiet"\n', "file:/etc/default/grub.d/90-ours.cfg", "anew"),
-        ("/etc/default/grub.d/99-mine.cfg", "GRUB_CMDLINE='$GRUB_CMDLINE quiet'\n", "file:/etc/default/grub.d/90-ours.cfg",
+        ("/etc/default/grub.d/99-mine.cfg", "GRUB_CMDLINE='$GRUB_CMDLINE'\n", "file:/etc/default/grub.d/90-ours.cfg",
          "anew"),
         ("/etc/apt/apt.conf.d/99mine", "#clear Unattended-Upgrade::Package-Blacklist;\n",
          "file:/etc/apt/apt.conf.d/52ours", "clears Unattended-Upgrade::Package-Blacklist"),
