@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import io
 import json
 import platform
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +61,11 @@ def names_of(answers: Mapping[str, Mapping[str, Any]], asked: Sequence[str], mor
     )
 
 
+def of_this_machine(inventories: Sequence[str]) -> list[str]:
+    """Names that stand in the origins of settings: the folders of this machine, and who works here."""
+    return [*(str(Path(name).resolve()) for name in inventories if "," not in name), str(Path.cwd()), getpass.getuser()]
+
+
 def parts(answers: Mapping[str, Mapping[str, Any]], evidence: Path) -> Iterator[Part]:
     """Yield all files, host by host; the proof comes last."""
     found = why.answers({READ: answers[READ], "kept": {}}, _DAYS)
@@ -97,7 +103,7 @@ def holes(
         yield f"the run did not come to its end within {LONGEST_S} s"
 
 
-def pack(disguise: Disguise, found: Sequence[Part], missing: Sequence[str], out: Path) -> list[str]:
+def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out: Path) -> list[str]:
     """Write the bundle, for its owner alone to read; return the list of what is in it."""
     files: list[tuple[str, str, bytes]] = []
     lacks, size = list(missing), 0
@@ -138,7 +144,7 @@ def said(out: Path, listed: Sequence[str], disguise: Disguise) -> Iterator[str]:
 def _head() -> list[str]:
     return [
         f"gb10 bundle of {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
-        f"gb10-fleet {__version__}, ansible-core {metadata.version('ansible-core')}, Python {platform.python_version()},"
-        f" {sys.platform}",
+        f"gb10-fleet {__version__}, ansible-core {metadata.version('ansible-core')},"
+        f" Python {platform.python_version()}, {sys.platform}",
         "Names, addresses, serials, keys and prompts are replaced; the same word is the same thing in all files.",
     ]

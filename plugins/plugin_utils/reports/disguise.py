@@ -19,7 +19,8 @@ REMOVED = "(removed)"
 _FORMS = re.compile(
     r"""(?P<pem>-----BEGIN[ ][^-]+-----.*?(?:-----END[ ][^-]+-----|\Z))
     |(?P<prompt>(?i:\b(?:prompt|messages|content|text)["']?[ ]?[=:][ ]?)(?=["'\[{]).*)
-    |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?(?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
+    |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?
+        (?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
         (?P<secret>(?=[^\s"',;}]*[\d/+_-])[^\s"',;}]{8,})
     |(?P<login>(?<=://)[^\s/@:]+:[^\s/@]+(?=@))
     |(?P<token>\b(?:sk|hf|nvapi|ghp|glpat|xox[bp])[-_][\w-]{8,})
