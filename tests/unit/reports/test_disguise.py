@@ -30,7 +30,7 @@ def disguise() -> Disguise:
         ("uses hf_abcdefghijkl", "uses key-1"),
         ("https://me:pa55@mirror.example/x", f"https://{REMOVED}@mirror.example/x"),
         ("-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nend", f"{REMOVED}\nend"),
-        ("Received request cmpl-1: prompt: 'my illness is', params: x\nnext", f"Received request cmpl-1: prompt: {REMOVED}\nnext"),
+        ("request cmpl-1: prompt: 'my illness is', params: x\nnext", f"request cmpl-1: prompt: {REMOVED}\nnext"),
         ("mail jane.doe@corp.example of jane in /home/jane/x and /home/joe/y",
          "mail mail-1 of user-1 in /home/user-1/x and /home/user-2/y"),
         ("generated 12345678 tokens, prompt throughput: 5.0 tokens/s",) * 2,
