@@ -87,8 +87,8 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
 
 def watch(mode: str, rules: Rules, world: World) -> None:
     """Look until the end is asked for."""
+    world.tell("READY=1")  # from here on systemd's watchdog guards it
     _keep_the_last(world)
-    world.tell("READY=1")
     since: float | None = None
     told = FINE
     while True:
