@@ -225,6 +225,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("dgx-spark-playbooks issue 97", lines=[KILLED]),
         SOUND,
     ),
+    "log_gpu_start": (
+        Example("osinit.c", reading([sample(gpu=health.silent("absent"))]),
+                ["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"]),
+        Example("a start that was tried again",
+                lines=["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"]),
+    ),
     "log_oom_daemon": (
         Example("an owner's report, exit 143",
                 lines=['earlyoom[771]: sending SIGTERM to process 4242 uid 0 "VLLM::EngineCor": badness 1211']),

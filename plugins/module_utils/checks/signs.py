@@ -15,6 +15,7 @@ gpu_back                       the GPU answers, and its Xids are of a former boo
 heat_throttled, power_brake    why the driver slows the GPU
 rail_loss                      packets are lost on a rail, more than a sound fabric loses
 start_hung                     in place of engine_hung, while a service starts
+own_limit                      in place of log_oom_kill, where each process was at the limit of its own group
 
 A finding that is information is no sign.
 """
@@ -83,6 +84,8 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     found.update(_told(patient, found))
     if "engine_hung" in found and _starts(patient):
         found["start_hung"] = found.pop("engine_hung")
+    if "log_oom_kill" in found and _own_limits(patient):
+        found["own_limit"] = found.pop("log_oom_kill")
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
         found["log_xid"] = xids[-1]
@@ -119,6 +122,11 @@ def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Si
 def _starts(patient: Patient) -> bool:
     """Whether no server of the host counts yet: what hangs is a start."""
     return all(counted is None for server in patient.servers for counted in server.counted)
+
+
+def _own_limits(patient: Patient) -> bool:
+    """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
+    return all(event["text"].startswith("Memory cgroup") for event in patient.events if event["kind"] == "oom_kill")
 
 
 def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Sign]]:

@@ -8,7 +8,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answe
 
 from tests.support import health
 from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, problem, rail, reading, sample, serving
-from tests.support.signs import EXAMPLES, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
+from tests.support.signs import EXAMPLES, KILLED, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
 
 JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
 
@@ -52,6 +52,34 @@ def test_too_little_power_on_a_slot_needs_rails_that_are_gone_and_no_word_of_the
     made = Example("", record, lines).made()
     assert found(made)["log_slot_power"] == severity
     assert any("rail" in cause.fact for cause in why(made).causes) is (severity == "error")
+
+
+@pytest.mark.parametrize(
+    ("bursts", "count", "lasts_s", "severity"),
+    [
+        (28, 3, 2, "info"),  # four starts a day, for a week
+        (1, 84, 6 * 86400, "info"),  # the same, where the lines were never an hour apart
+        (1, 40, 600, "warn"),
+        (3, 8, 2, "warn"),
+    ],
+)
+def test_lines_of_healthy_starts_do_not_add_up_to_a_fault(
+    bursts: int, count: int, lasts_s: float, severity: str
+) -> None:
+    apart_s = 600 if bursts == 3 else 6 * 3600
+    events = [
+        {**event("driver_memory", NOW - 60 - lasts_s - place * apart_s, "NV_ERR_NO_MEMORY", count=count),
+         "last_s": NOW - 60 - place * apart_s}
+        for place in reversed(range(bursts))
+    ]  # fmt: skip
+    assert found(reading(events=events, uptime_s=8 * 86400.0)) == {"log_driver_memory": severity}
+
+
+def test_a_process_at_its_own_limit_says_nothing_of_the_host() -> None:
+    lines = ["Memory cgroup out of memory: Killed process 9 (python3) total-vm:1kB"]
+    of_group, of_host = (Example("", reading(), each).made() for each in (lines, [*lines, KILLED]))
+    assert [cause.id for cause in why(of_group).causes] == ["group_limit"]
+    assert [cause.id for cause in why(of_host).causes] == ["memory_short"]
 
 
 def test_a_sound_boot_has_no_cause() -> None:
