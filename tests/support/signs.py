@@ -178,7 +178,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("lcasarin-maker/blackbox, a spike of 2 minutes", with_memory(waited=32, now=98.5)),
     ),
     "page_cache_pressure": (
-        Example("dgx-spark-playbooks issue 116", with_memory(cached=47, waited=18)),
+        Example("dgx-spark-playbooks issue 116", with_memory(cached=47, waited=18, now=18)),
         Example("470 GB of models through the cache, no pressure", with_memory(cached=47, free_bytes=60 * GIB)),
     ),
     "kho": (
