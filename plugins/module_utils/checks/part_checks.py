@@ -120,7 +120,7 @@ def serious(patient: Patient, more: Mapping[str, int]) -> bool:
     span_s = passed_s(patient.samples[0], patient.last)
     many = lost >= patient.limit("loss_least") and lost >= patient.limit("loss_per_s") * span_s
     if PARTED in more:  # a link that comes back counts other errors besides
-        return many or more[PARTED] >= patient.limit("link_downs")
+        return many or more[PARTED] >= int(patient.limit("link_downs"))
     return many or bool(set(more) - patient.rules.losses)
 
 

@@ -31,7 +31,7 @@ def read_guard_reason(host: HostReader) -> dict[str, Any] | None:
         return None
     try:
         kept = json.loads(text)
-        found = {
+        found: dict[str, Any] = {
             "at_s": float(kept["at_s"]),
             "boot": str(kept["boot"]).replace("-", "")[:SHORT_BOOT],
             "full_percent": float(kept["full_percent"]),

@@ -91,7 +91,6 @@ KINDS = (
         r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
         r"Removing after probe failure|I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
     ),
-    ("disk", r"\A(nvme\w+): .{1,40} @ LBA \d+, .{0,60}\(sct 0x2 / sc 0x[0-9a-f]+\)"),
     ("disk", rf"\AEXT4-fs \(({_DISK})\): Remounting filesystem read-only"),
     ("disk", rf"\AEXT4-fs error \(device ({_DISK})\)(?:: | in )"),
     ("disk", rf"\A(?:Aborting journal on device|JBD2: I/O error when updating journal superblock for) ({_DISK})"),

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
@@ -25,6 +25,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status imp
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
 # Services that kill by memory, beside the kernel.
@@ -66,6 +69,7 @@ class Docker(TypedDict):
     version: str | None
     running: bool
     cgroup_driver: str | None
+    snap: NotRequired[bool]  # said where it is one
 
 
 # Functional: one key is a word of Python.
@@ -115,19 +119,28 @@ def read_apt_sources(host: HostReader, database: Database) -> AptSources:
 
 def read_docker(host: HostReader, packages: Mapping[str, str]) -> Docker:
     package = next((packages[name] for name in ("docker-ce", "docker.io") if name in packages), None)
+    snap = any(re.match(r"docker_\d+\.snap\Z", name) for name in host.names("/var/lib/snapd/snaps"))
     facts: Docker = {
-        "present": package is not None or host.path("/usr/bin/dockerd").exists(),
+        "present": snap or package is not None or host.path("/usr/bin/dockerd").exists(),
         "version": upstream_version(package) if package else None,
         "running": False,
         "cgroup_driver": None,
     }
+    if snap:
+        facts["snap"] = True
     # By pid file: asking its socket could start a daemon that systemd activates on demand.
-    pid = host.number("/run/docker.pid")
+    pid = host.number("/run/snap.docker/docker.pid" if snap and not package else "/run/docker.pid")
     if pid is None or not host.path(f"/proc/{pid}").exists():
         return facts
     said = ask_docker(host.path(_DOCKER_SOCKET), "/info")
     version, driver = said.get("ServerVersion"), said.get("CgroupDriver")
-    return {"present": True, "version": version or facts["version"], "running": True, "cgroup_driver": driver or None}
+    return {
+        **facts,
+        "present": True,
+        "version": version or facts["version"],
+        "running": True,
+        "cgroup_driver": driver or None,
+    }
 
 
 def ask_docker(path: Path, resource: str) -> dict[str, Any]:

@@ -47,7 +47,12 @@ def plan(view: View) -> DockerPlan:
     source = DOCKER.source(view, settings.docker_source)
     options = merged(OPTIONS, settings.docker_daemon_options)
     return DockerPlan(
-        refusals=(*source.refusals, *_exchange(view, settings, version), *_cgroup_driver(view, settings, options)),
+        refusals=(
+            *source.refusals,
+            *_snap(view),
+            *_exchange(view, settings, version),
+            *_cgroup_driver(view, settings, options),
+        ),
         version=version,
         source=source,
         daemon_options=options,
@@ -61,6 +66,16 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
         both = isinstance(value, Mapping) and isinstance(ours.get(key), Mapping)
         result[key] = merged(ours[key], value) if both else value
     return result
+
+
+def _snap(view: View) -> Iterator[str]:
+    """Two daemons would want one socket, and each would have images of its own."""
+    if view.facts["docker"].get("snap"):
+        yield (
+            "Docker is installed as a snap, and docker-ce beside it would be a second one on the same socket. Save"
+            " what you need of its containers and images (`sudo docker save`), then `sudo snap remove docker`, and run"
+            " again."
+        )
 
 
 def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[str]:

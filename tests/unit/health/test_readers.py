@@ -292,7 +292,6 @@ SPELLINGS = {
         f"{NVME}I/O tag 511 (11ff) opcode 0x2 (I/O Cmd) QID 5 timeout, reset controller",
         f"{NVME}I/O 22 QID 5 timeout, reset controller",
         f"{NVME}Removing after probe failure status: -19",
-        "nvme0n1: Read(0x2) @ LBA 1234, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR",
         "blk_update_request: critical medium error, dev nvme0n1, sector 12",
         "Buffer I/O error on dev nvme0n1p2, logical block 0, lost async page write",
         "EXT4-fs error (device dm-0) in ext4_reserve_inode_write:5764: Journal has aborted",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import read_docker
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.docker import CGROUPFS, DockerPlan
@@ -72,3 +76,16 @@ def test_refusals(facts: dict[str, Any], settings: dict[str, Any], says: list[st
 def test_the_operators_options_go_over_ours(given: dict[str, Any], options: dict[str, Any]) -> None:
     assert planned(docker_daemon_options=given).daemon_options == options
     assert docker.OPTIONS == {"features": {"cdi": True}, "exec-opts": [CGROUPFS]}
+
+
+def test_docker_of_a_snap_is_found_and_comes_first(tmp_path: Path) -> None:
+    for name in ("var/lib/snapd/snaps/docker_3265.snap", "proc/77/status"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "run/snap.docker").mkdir(parents=True)
+    (tmp_path / "run/snap.docker/docker.pid").write_text("77\n")
+    found = read_docker(HostReader(System(tmp_path)), {})
+    assert (found["present"], found["running"], found.get("snap")) == (True, True, True)
+    assert any("snap remove docker" in refusal for refusal in planned({"docker": found}).refusals)
+    (tmp_path / "var/lib/snapd/snaps/docker_3265.snap").unlink()
+    assert "snap" not in read_docker(HostReader(System(tmp_path)), {})
