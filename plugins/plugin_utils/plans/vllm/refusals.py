@@ -19,13 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import AUTO
 
-# What the role says itself. In vllm_extra_args it would be said twice, or a secret would show in the process list.
-_OWN_FLAGS = {
-    *("--api-key", "--distributed-executor-backend", "--gpu-memory-utilization", "--headless", "--host"),
-    *("--master-addr", "--master-port", "--max-model-len", "--nnodes", "--node-rank", "--pipeline-parallel-size"),
-    *("--port", "--revision", "--served-model-name", "--tensor-parallel-size"),
-}
 # Where the library would look elsewhere for the files, or not at all.
 _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
 _MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
@@ -219,7 +215,7 @@ def _ray(view: View, settings: VllmSettings) -> Iterator[str]:
 
 
 def _context(_view: View, settings: VllmSettings) -> Iterator[str]:
-    if settings.vllm_max_model_len < vllm_container.AUTO:
+    if settings.vllm_max_model_len < AUTO:
         yield (
             f"vllm_max_model_len is {settings.vllm_max_model_len}. Name a number of tokens, 0 for the model's own, or "
             "-1 for what fits."
@@ -296,7 +292,7 @@ def _name(_view: View, settings: VllmSettings) -> Iterator[str]:
 
 def _is_own(flag: str) -> bool:
     """vLLM takes a flag by its beginning too, so that one would be said twice unnoticed."""
-    return len(flag) > len("--") and any(own.startswith(flag) for own in _OWN_FLAGS)
+    return len(flag) > len("--") and any(own.startswith(flag) for own in vllm.ENGINE.own_flags)
 
 
 def _secrets(_view: View, settings: VllmSettings) -> Iterator[str]:

@@ -31,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, models, rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
@@ -134,7 +135,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
     """Return what needs no fabric."""
     view, settings, names = service.view, service.planned.settings, service.names
     secrets = (
-        *(("VLLM_API_KEY",) if settings.vllm_api_key and service.kind == VLLM else ()),
+        *((service.engine.key_variable,) if settings.vllm_api_key and service.kind == VLLM else ()),
         *(
             ("HF_TOKEN",)
             if settings.vllm_huggingface_token and not settings.vllm_fetch and service.kind == VLLM
@@ -239,7 +240,7 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
         api_key=settings.vllm_api_key,
         accepted=settings.vllm_accept,
         args=vllm_container.serve_words(settings, view.size, view.rank, "HEAD"),
-        environment=vllm_container.environment(settings, of_the_fabric),
+        environment=vllm_container.environment(vllm.ENGINE, settings, of_the_fabric),
         container=vllm_container.traits(vllm_container.docker_options(settings, view.size), ray),
         revision=settings.vllm_model_revision,
         facts=settings.vllm_model_facts,
@@ -257,16 +258,16 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
     view, settings, names = service.view, service.planned.settings, service.names
     hosts = joined.hosts if joined else {}
     addresses_of = {name: host.control.address for name, host in hosts.items() if host.control}
-    own = {**joined.mine.environment, "VLLM_HOST_IP": addresses_of[view.host]} if joined else {}
+    own = {**joined.mine.environment, service.engine.address_variable: addresses_of[view.host]} if joined else {}
     gid = joined is not None and joined.fixed_gid_index
-    environment = vllm_container.environment(settings, own)
+    environment = vllm_container.environment(service.engine, settings, own)
     argv = (
         *("/usr/bin/docker", "run", *vllm_container.docker_options(settings, view.size, names.container)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *vllm_container.files(settings, names, secrets=bool(planned.secrets), gid=gid),
         *_inside(service, planned.image_name, addresses_of),
     )
-    log = catalog.load("units")["vllm_log"]
+    log = catalog.load("units")[service.engine.log]
     program = {
         **_program(service, planned, argv),
         "cache": vllm_container.written_to(settings),
@@ -370,13 +371,21 @@ def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> li
     """
     view, settings = service.view, service.planned.settings
     head = addresses_of.get(view.members[0], "")
-    serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, view.size, view.rank, head)]
+    engine = service.engine
+    serve = vllm_container.words(engine, settings, view.size, view.rank, head)
     if not settings.by_ray:
-        return ["--entrypoint", "vllm", image, *serve]
+        return ["--entrypoint", engine.program, image, *serve]
     hosts = [addresses_of[member] for member in view.members]
     start = vllm_container.ray_words(settings, addresses_of[view.host], hosts)
     named = ["--unit", service.names.container] if service.name != SHORT else []
-    return ["--entrypoint", "python3", image, *start, *named, *(["--", "vllm", *serve] if view.rank == 0 else [])]
+    return [
+        "--entrypoint",
+        "python3",
+        image,
+        *start,
+        *named,
+        *(["--", engine.program, *serve] if view.rank == 0 else []),
+    ]
 
 
 def _share_gib(view: View, settings: VllmSettings) -> float:

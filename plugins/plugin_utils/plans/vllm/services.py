@@ -20,6 +20,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Planned
@@ -110,6 +112,7 @@ class Service:
     memory_gib: float | None = None  # as its entry says it
     kind: str = VLLM
     health: str = "/health"
+    engine: Engine = ENGINES[VLLM]
 
     @property
     def names(self) -> Names:
