@@ -365,6 +365,8 @@ class Life:
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
+                if self.link and self.link.heads:
+                    self.link.serves()
             if not process:
                 process = self._main_process()
                 if process:

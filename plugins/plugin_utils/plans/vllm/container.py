@@ -117,14 +117,23 @@ def written_to(settings: VllmSettings) -> str:
     return COMPILED if settings.vllm_fetch else settings.vllm_cache_directory
 
 
-def words(engine: Engine, settings: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
-    """The words after the engine's program. `head` is the address of the cluster's first host."""
+def words(
+    engine: Engine,
+    settings: VllmSettings,
+    hosts: int,
+    rank: int,
+    head: str,
+    own: Mapping[str, Any] | None = None,
+    memory_gib: float = 0.0,
+) -> list[str]:
+    """The words after the engine's program. `head` is the address of the cluster's first host, `own` of its entry."""
     tensor, pipeline = parallel(settings, hosts)
     start = Start(
         model=settings.vllm_model,
         revision=settings.vllm_model_revision,
         served_name=settings.served_name,
         share=settings.vllm_gpu_memory_utilization,
+        memory_gib=memory_gib,
         context=settings.vllm_max_model_len,
         address=settings.vllm_host,
         port=settings.vllm_port,
@@ -137,6 +146,7 @@ def words(engine: Engine, settings: VllmSettings, hosts: int, rank: int, head: s
         head=head,
         meeting_port=settings.vllm_master_port,
         draft=settings.speculative.config(settings.vllm_model_revision) if settings.speculative else "",
+        own=own or {},
     )
     return [str(word) for word in engine.words(start)]
 

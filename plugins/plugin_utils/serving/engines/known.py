@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import llama_cpp, sglang, vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine
 
-VLLM = "vllm"
-ENGINES = {VLLM: vllm.ENGINE}
+VLLM = vllm.ENGINE.name
+ENGINES: dict[str, Engine] = {each.name: each for each in (vllm.ENGINE, sglang.ENGINE, llama_cpp.ENGINE)}

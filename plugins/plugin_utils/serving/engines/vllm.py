@@ -42,6 +42,7 @@ def _environment(ready_timeout: int) -> dict[str, Any]:
 
 
 ENGINE = Engine(
+    name="vllm",
     title="vLLM",
     words=_words,
     own_flags=frozenset({
@@ -50,9 +51,9 @@ ENGINE = Engine(
         *("--port", "--revision", "--served-model-name", "--tensor-parallel-size"),
     }),
     environment=_environment,
-    address_variable="VLLM_HOST_IP",
     program="vllm",
     log="vllm_log",
     metrics="vllm",
     key_variable="VLLM_API_KEY",
+    address_variable="VLLM_HOST_IP",
 )  # fmt: skip
