@@ -72,7 +72,7 @@ def _of_field(name: str, annotation: ast.expr) -> Iterator[str]:
     if "no_cli" in keywords:
         return
     named = keywords.get("cli_name")
-    yield named.value if isinstance(named, ast.Constant) else f"--{name.replace('_', '-')}"
+    yield str(named.value) if isinstance(named, ast.Constant) else f"--{name.replace('_', '-')}"
     aliases = keywords.get("aliases")
     yield from _texts(aliases.elts if isinstance(aliases, ast.List) else [])
 

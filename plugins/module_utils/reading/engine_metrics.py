@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The metrics of other engines under the names that vLLM has for them: rules, dashboards and detectors know these.
 
-A series that vLLM has no name for stays as it is. Sources: SGLang 0.5.23 (observability/metrics_collector.py) and
-llama.cpp 0c1e570 (tools/server/server-task.cpp), which its server showed; read 2026-11-28.
+A series that vLLM has no name for stays as it is. The names are those of SGLang 0.5.23 (the source of its collector)
+and of llama.cpp 0c1e570 (what its server showed), read 2026-11-28.
 """
 
 from __future__ import annotations

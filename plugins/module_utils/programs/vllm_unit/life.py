@@ -371,7 +371,9 @@ class Life:
                 process = self._main_process()
                 if process:
                     self.notify("READY=1")
-            if self.door.opens(process):
+            # A server that is asked may listen and refuse long before it serves.
+            asked_still = bool(self.config.ready_url) and self.log.phase != "ready"
+            if not asked_still and self.door.opens(process):
                 say("the container listens: the gateway lets requests through")
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)

@@ -368,7 +368,7 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
 def _log(name: str) -> Mapping[str, Any]:
     """Return what the unit looks for in a log. Of another engine than vLLM that is how a start ends."""
     known = catalog.load("units")
-    nothing = {"phases": [], "remarks": [], "measured": [], "gone": []}
+    nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
     return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
 
 

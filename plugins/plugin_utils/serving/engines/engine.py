@@ -58,7 +58,7 @@ class Engine:
     # The names of its metrics, before the colon (reading/engine_metrics.py).
     metrics: str
     # The share of memory is among the words. What an entry has, must have, and may not have, with the reason.
-    keys: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    keys: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     mistakes: Callable[[Entry], Iterator[str]] = _nothing
