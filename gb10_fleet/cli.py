@@ -12,7 +12,18 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gb10_fleet import __version__, ask_cli, catalog_cli, home, image, image_build, plan_cli, services_cli, top_cli
+from gb10_fleet import (
+    __version__,
+    ask_cli,
+    catalog_cli,
+    home,
+    image,
+    image_build,
+    plan_cli,
+    services_cli,
+    share_cli,
+    top_cli,
+)
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
 from gb10_fleet.explain import explained, lines
@@ -45,7 +56,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli, up_cli):
+for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, share_cli, top_cli, up_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)

@@ -81,7 +81,7 @@ def plan(
 ) -> None:
     """Say how to serve a model: checkpoint, flags, memory, speed, and known problems. Asks no host unasked."""
     # Here, for no other command needs it: it reads catalogs.
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, plan_text, recipes, serving_plan
 
     from gb10_fleet import model_files, recipe_plan, service_plan
 
@@ -89,8 +89,10 @@ def plan(
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
-            rows = serving_plan.table(memory, image, version)
-            return _show(rows, {"table": rows}, as_json)
+            plans = list(serving_plan.pairs(memory, image, version))
+            return _show(
+                plan_text.overview(plans), {"models": [[each.as_dict() for each in pair] for pair in plans]}, as_json
+            )
         if write_facts:
             return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)
