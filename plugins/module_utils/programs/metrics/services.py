@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -90,7 +91,7 @@ def _of_service(
     if not place:
         return samples, status, None
     owner = asking.said_by_unit(host.system.place(_status_of(name)))
-    text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
+    text = notes.read(f"serving.{name}", lambda: in_names_of_vllm(fetch(*place, owner)))
     return samples + sample("gb10_service_answers", text is not None, service=name), status, text
 
 
