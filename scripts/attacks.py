@@ -19,7 +19,10 @@ from scripts.gates import ROOT
 # Where attackers are. Some of these files hold other tests, too.
 TESTS = (
     "tests/security",
+    "tests/unit/cli/test_cli.py",
+    "tests/unit/cli/test_cli_ask.py",
     "tests/unit/cli/test_cli_discover.py",
+    "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
     "tests/unit/documents/test_router.py",
     "tests/unit/engine/resources/test_places.py",

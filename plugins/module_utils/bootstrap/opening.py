@@ -46,7 +46,8 @@ def ask(digests: Iterable[str]) -> NoReturn:
     """
     import signal  # takes longer than the rest of this file, and a host asks once for each new engine
 
-    print(f"\n{MISSING}{' '.join(digests)}", flush=True)
+    sys.stdout.write(f"\n{MISSING}{' '.join(digests)}\n")
+    sys.stdout.flush()
     signal.alarm(PATIENCE_S)
     size = int(sys.stdin.buffer.readline()[1:] or 0)
     program = sys.stdin.buffer.read(size)

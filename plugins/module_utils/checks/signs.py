@@ -160,7 +160,7 @@ def _unit(text: str) -> str:
 
 def _times(id_: str, entries: Sequence[Entry]) -> list[float]:
     """Where the timeline has a finding; one that is not there is of now."""
-    kind, _, key = id_.partition("_")
+    kind, __, key = id_.partition("_")
     return [
         entry.at_s
         for entry in entries

@@ -218,7 +218,7 @@ def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
         for key, labels in (("restart_on", resource.inputs), ("reload_on", resource.read_again)):
             for place, label in enumerate(labels):
                 if label not in before:
-                    where, _, kind = declared.where.rpartition(".")
+                    where, __, kind = declared.where.rpartition(".")
                     raise DocumentError(f"{where}.{key}[{place}]: {label} is not declared before the {kind}")
         before.add(resource.label)
 

@@ -91,7 +91,7 @@ def _limits(ours: str, theirs: str) -> str:
 
 
 def _grub(ours: str, theirs: str) -> str:
-    mine = {name for name, _ in _VARIABLE.findall(ours)}
+    mine = {name for name, __ in _VARIABLE.findall(ours)}
     for name, value in _VARIABLE.findall(theirs):
         if name in mine and f"${name}" not in value and f"${{{name}}}" not in value:
             return f"comes later and sets {name} anew, without what our file adds for the next boot"
@@ -104,7 +104,7 @@ def _apt(ours: str, theirs: str) -> str:
         if name.lower() in mine:
             return f"comes later and clears {name}"
     for name, value in _APT_KEY.findall(theirs):
-        former, _ = mine.get(name.lower(), (value, name))
+        former, __ = mine.get(name.lower(), (value, name))
         if "{" not in (former, value) and value != former:
             return f"comes later and sets {name} to {value}, instead of {former}"
     return ""

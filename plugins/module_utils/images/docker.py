@@ -104,7 +104,7 @@ def saved(image: str) -> Iterator[Reader]:
             )
         except OSError as error:
             raise ImageError("no_docker", f"docker: {error.strerror}", "install Docker there") from None
-        stdout = cast("IO[bytes]", child.stdout)
+        stdout = cast(IO[bytes], child.stdout)
         with child:  # waits for its end
             try:
                 yield stdout

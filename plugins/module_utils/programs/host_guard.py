@@ -77,7 +77,9 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
     starts = [each for each in _read(root, STARTS).get("starts", ()) if now_s - each["at_s"] < DAY_S]
     spent = sum(not each["ended"] for each in starts)
     if spent >= rules.per_day:
-        print(f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard")
+        sys.stdout.write(
+            f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard\n"
+        )
         return False
     _write(root, STARTS, {"starts": [*starts, {"at_s": now_s, "ended": False}][-_MOST_STARTS:]})
     return True
@@ -178,7 +180,8 @@ def _write(root: Path, name: str, content: dict[str, Any]) -> None:
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a journal that is gone is no reason to fail, which would reboot the host
-        print(text, flush=True)
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def _tell(text: str) -> None:
@@ -190,4 +193,4 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -105,7 +105,8 @@ def answers(address: str, port: int) -> bool:
 
 def say(text: str) -> None:
     """One line for the journal."""
-    print(f"gb10-ray-start: {text}", flush=True)
+    sys.stdout.write(f"gb10-ray-start: {text}\n")
+    sys.stdout.flush()
 
 
 def watch(address: str) -> None:
@@ -119,10 +120,12 @@ def watch(address: str) -> None:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
             break
         except Exception as error:  # what it raises while the head comes up differs between versions
-            print(f"not yet: {error}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"not yet: {error}\n")
+            sys.stderr.flush()
             time.sleep(POLL_S)
     while True:
-        print(json.dumps([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]), flush=True)
+        sys.stdout.write(json.dumps([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) + "\n")
+        sys.stdout.flush()
         time.sleep(POLL_S)
 
 
@@ -274,4 +277,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

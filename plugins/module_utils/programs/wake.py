@@ -95,7 +95,7 @@ def serve(listener: socket.socket, status: Path, load_s: float, least_s: float) 
     listener.settimeout(IDLE_S)
     while time.monotonic() < end:
         try:
-            caller, _ = listener.accept()
+            caller, __ = listener.accept()
         except socket.timeout:
             break
         # One that has left, or says nothing, holds up nobody.
@@ -120,4 +120,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

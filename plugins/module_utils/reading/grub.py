@@ -121,7 +121,7 @@ def choose(menu: Sequence[Entry], path: str) -> Entry | None:
     What is not in the menu stands for the first entry. A `>` that belongs to a title is written twice.
     """
     while menu:
-        head, _, path = re.sub(r"(?<!>)>(?!>)", "\0", path).partition("\0")
+        head, __, path = re.sub(r"(?<!>)>(?!>)", "\0", path).partition("\0")
         path, head = path.replace("\0", ">"), head.replace(">>", ">")
         if re.match(r"[0-9]{1,5}\Z", head):
             chosen = menu[int(head)] if int(head) < len(menu) else menu[0]

@@ -93,7 +93,7 @@ def installed_by_us(host: HostReader) -> set[str]:
     except HostError:
         return set()  # a task that changes the host says what is wrong with the manifest
     packages = ((label.partition(":"), entry.before) for label, entry in known.items())
-    return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
+    return {name for (kind, __, name), before in packages if kind == "package" and before.get("version", "") is None}
 
 
 def read_apt(host: HostReader, database: Database) -> Apt:
@@ -160,13 +160,13 @@ def read_join_keys(host: HostReader) -> dict[str, JoinKey | None]:
 def read_join_key(host: HostReader, path: str = JOIN_KEY) -> JoinKey | None:
     """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
     text = host.system.text(path) or ""
-    purpose, _, secret = text.strip().partition(" ")
+    purpose, __, secret = text.strip().partition(" ")
     return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
 
 
 def read_model_phase(host: HostReader) -> str | None:
     """How far the services that are up have come: the first one that is not ready, or ready."""
-    folder, _, prefix = _RUNNING.rpartition("/")
+    folder, __, prefix = _RUNNING.rpartition("/")
     units = (found[1] for name in host.names(folder) if (found := re.match(_SERVICE, name[len(prefix) :])))
     known = [phase for unit in units if (phase := _phase_of(host, unit))]
     return next((phase for phase in known if phase != "ready"), known[0] if known else None)

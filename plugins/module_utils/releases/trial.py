@@ -460,7 +460,7 @@ def _mount(system: System, path: str) -> tuple[str, str]:
     """File system and device of the deepest mount above a path."""
     best, found = -1, ("", "")
     for line in (system.text("/proc/self/mountinfo") or "").splitlines():
-        words, _, more = line.partition(" - ")
+        words, __, more = line.partition(" - ")
         fields, kind = words.split(), more.split()
         if len(fields) < 5 or len(kind) < 2:
             continue

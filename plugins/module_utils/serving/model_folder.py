@@ -165,7 +165,7 @@ def link(cache: Path, model: Model) -> None:
     """The paths of the model's files, and the name of its revision, as the library looks them up without a network."""
     with opened(cache, name_of(model.model), make=True) as folder:
         for blob in model.files:
-            path, _, name = f"snapshots/{model.commit}/{blob.path}".rpartition("/")
+            path, __, name = f"snapshots/{model.commit}/{blob.path}".rpartition("/")
             target = "../" * (blob.path.count("/") + 2) + f"blobs/{blob.hash}"
             with _inner(folder, path) as parent:
                 if not _leads_to(name, parent, target):

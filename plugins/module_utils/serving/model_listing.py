@@ -67,7 +67,7 @@ def parse_model(raw: Any) -> Model:
             raise ValueError(f"the path {blob.path!a} leads out of the model, or is none")
         if not isinstance(blob.hash, str) or not _HASH.match(blob.hash):
             raise ValueError(f"{blob.path}: {blob.hash!a} is neither a SHA-256 nor a SHA-1")
-        if type(blob.size) is not int or blob.size < 0:
+        if not isinstance(blob.size, int) or isinstance(blob.size, bool) or blob.size < 0:
             raise ValueError(f"{blob.path}: {blob.size!a} is no size in bytes")
     if len({blob.path for blob in model.files}) != len(model.files):
         raise ValueError("a path is in it twice")

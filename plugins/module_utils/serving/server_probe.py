@@ -319,8 +319,11 @@ def _models(reply: Reply) -> list[dict[str, Any]]:
     """Each with its id, and with its context where that is said."""
     entries = parse_json(reply.body).get("data")
     return [
-        {"id": str(entry["id"]), "max_model_len": context if type(context) is int and context > 0 else None}
+        {"id": str(entry["id"]), "max_model_len": _length(entry.get("max_model_len"))}
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and "id" in entry
-        for context in [entry.get("max_model_len")]
     ]
+
+
+def _length(said: Any) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None

@@ -14,7 +14,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType, TracebackType
@@ -124,4 +123,4 @@ class Children:
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise SystemExit(128 + number)

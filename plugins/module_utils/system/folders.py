@@ -43,7 +43,7 @@ def _walk(path: str, root: str, make: bool) -> int:
     names = deque(part for part in path.split("/") if part not in ("", "."))
     current = os.open(root, _PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for _ in range(LONGEST_WALK):
+        for __ in range(LONGEST_WALK):
             if not names:
                 return current
             following = _step(names.popleft(), current, path, make)

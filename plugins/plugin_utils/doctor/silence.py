@@ -46,7 +46,7 @@ def without(result: Mapping[str, Any]) -> str:
     """What is said of a host that the run goes on without, in place of a refusal."""
     lines = [f"no answer. The run goes on without this host, for {VARIABLE} allows it:"]
     for finding in result["findings"]:
-        (way_out,), _ = together([finding["way_out"]], True)  # there is no need to leave it out by hand
+        (way_out,), __ = together([finding["way_out"]], True)  # there is no need to leave it out by hand
         lines.append(str(Finding(**{**finding, "way_out": way_out})))
     return "\n".join(lines)
 

@@ -266,7 +266,7 @@ def way_to_full_rate(full: float, rate: float) -> str:
 
 def _slow_rail(port: _Port) -> Iterable[Judged]:
     """Twins share a cable and split it evenly; one that carries less than half of the other has a fault of its own."""
-    slow, *_, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
+    slow, *__, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
     if 2 * (slow.gbps or 0.0) < (fast.gbps or 0.0):
         yield (
             "slow_rail",

@@ -37,7 +37,7 @@ class FileStepAction(LongStepAction):
         if own.facts is None:
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")
         self._name, self._vars = own.name, task_vars
-        context, _ = own.render([], own.facts)
+        context, __ = own.render([], own.facts)
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
         return options, next(each for each in services.expand(context) if each.name == options["service"])

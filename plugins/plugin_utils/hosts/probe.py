@@ -158,7 +158,7 @@ def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
     rendered = asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
-        _, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
+        __, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
     else:
         rendered = rendered if answer["facts"] else []
     name = asked.host.name

@@ -59,7 +59,7 @@ def of(extension: Mapping[str, Any]) -> Kernels:
 
 def chip() -> tuple[int, int]:
     """Compute capability."""
-    major, _, minor = str(catalog.load("sm")["chip"]["compute_capability"]["value"]).partition(".")
+    major, __, minor = str(catalog.load("sm")["chip"]["compute_capability"]["value"]).partition(".")
     return int(major), int(minor)
 
 

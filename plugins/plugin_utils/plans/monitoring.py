@@ -146,7 +146,7 @@ def _target(address: Any) -> re.Match[str] | None:
 def _unheard(view: View, settings: MonitoringSettings) -> Iterator[str]:
     """Hosts of this inventory that answer nobody but themselves; another port may be another exporter's."""
     for target in _targets(settings):
-        address, _, port = target.address.rpartition(":")
+        address, __, port = target.address.rpartition(":")
         if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
             continue
         theirs = view.of(target.host).settings(MonitoringSettings)

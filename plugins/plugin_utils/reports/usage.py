@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
 
 QUESTION = "Why is the sky blue?"
@@ -61,7 +62,7 @@ class Step(NamedTuple):
 
 
 def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a reader gets to a host and to its gateway, from the variables of the host."""
+    """Return how a reader gets to a host and to its gateway, and its services, from the variables of the host."""
     remote = variables.get("ansible_connection", "ssh") != "local"
     user = variables.get("ansible_user")
     address = str(variables.get("ansible_host") or variables.get("inventory_hostname") or "")
@@ -72,6 +73,8 @@ def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
         "ssh_port": int(variables.get("ansible_port") or _SSH_PORT),
         "needs_key": bool(variables.get("vllm_api_key")),
         "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
+        "services": [*service_entries.here(variables, str(variables.get("inventory_hostname")))]
+        + ([service_entries.SHORT] if variables.get("vllm_model") else []),
     }
 
 

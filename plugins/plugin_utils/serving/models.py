@@ -265,7 +265,7 @@ def _of_family(architecture: str) -> Flags:
 
 def image(reference: str) -> Image | None:
     """What the catalog knows about an image reference: by a digest that it lists, else by name and tag."""
-    name, _, digest = reference.partition("@")
+    name, __, digest = reference.partition("@")
     entries = catalog.load("images")["images"]
     for entry in entries:
         if digest and digest in entry.get("digests", ()):

@@ -369,7 +369,7 @@ def pairs(memory_bytes: float = 0.0, image: str = "", version: str = "") -> Iter
     """Yield the plans of every model on one host and on two, without the rules, which are for one plan."""
     memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
     for model in models.models():
-        one, two = (plan(model.id, [memory] * hosts, image, version, judge=lambda *_: []) for hosts in (1, 2))
+        one, two = (plan(model.id, [memory] * hosts, image, version, judge=lambda *__: []) for hosts in (1, 2))
         yield one, two
 
 

@@ -291,7 +291,7 @@ def _lookup(version: str | None, near: Cli, head: str, read: Words) -> tuple[str
     for cli_, here in ((near, True), (everything(), False)):
         found = _resolved(head, cli_)
         if len(found) > 1 and here:
-            fact = f"{head} may be {', '.join(name for name, _ in found)}"
+            fact = f"{head} may be {', '.join(name for name, __ in found)}"
             read.wrong.append(("ambiguous_flag", fact, "write the flag out"))
         if found:
             name, negated = found[0]

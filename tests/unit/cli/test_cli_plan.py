@@ -471,6 +471,13 @@ def write_into(inventory: Path, more: dict[str, str]) -> str:
     return ""
 
 
+def test_no_word_of_a_model_becomes_a_template_of_the_inventory(inventory: Path) -> None:
+    evil = {"vllm_model": "a/b", "vllm_extra_args": ["--x", "{{ lookup('pipe', 'id') }}"]}
+    with pytest.raises(inventory_lines.Taken, match="would be a template"):
+        inventory_lines.write(inventory, "pair1", ["vllm_model: a/b"], evil, "Made here.")
+    assert not (inventory / "group_vars/pair1/gb10-plan.yml").exists()
+
+
 def test_the_example_takes_the_lines_of_its_own_model(tmp_path: Path) -> None:
     """It names the model, so that a run works as it is; the plan of that model may be written beside it."""
     copy = tmp_path / "mine"

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +303,43 @@ def dump(name: str) -> list[str]:
         f"Tasks in /user.slice/{name} are going to be killed due to memory.oom.group set",
         f"{comm}[4242]: segfault at 0 ip 0000 sp 0000 error 4 in {name}[aaaa0000+1000]",
     ]
+
+
+def before_a_wildcard(items: Iterable[tuple[Any, Any]]) -> tuple[int, bool]:
+    """How many characters a line has at least where a pattern first takes any, as `.{0,200}`; and whether it does."""
+    width = 0
+    for kind, value in items:
+        name = str(kind)
+        if name == "ANY" or name == "NOT_LITERAL" or (name == "IN" and str(value[0][0]) == "NEGATE"):
+            return width, True
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            least, most, inside = value
+            wild = before_a_wildcard(inside)[1]
+            if wild and most > COMM:
+                return width, True
+            width += least * max(1, 0 if wild else before_a_wildcard(inside)[0])
+        elif name in ("SUBPATTERN", "BRANCH"):
+            choices = [value[-1]] if name == "SUBPATTERN" else value[1]
+            found = [before_a_wildcard(each) for each in choices]
+            if taking := [each for each, wild in found if wild]:
+                return width + min(taking), True
+            width += min(each for each, _ in found)
+        elif name != "AT":
+            width += 1
+    return width, False
+
+
+COMM = 15  # characters of a program's name
+
+
+@pytest.mark.parametrize(("kind", "pattern"), kernel_log.KINDS)
+def test_a_pattern_begins_with_more_than_a_program_s_name(kind: str, pattern: str) -> None:
+    """Else a login gives its program a name like the beginning, and a wildcard takes what the kernel writes behind."""
+    assert pattern.startswith(r"\A"), "a search would find it in the middle of a dump"
+    width, wild = before_a_wildcard(re._parser.parse(pattern))  # type: ignore[attr-defined]
+    # Changes are no faults: what a login forges of them is a line in a timeline.
+    assert kind in ("kernel", "firmware", "driver") or not wild or width > COMM, width
+    assert before_a_wildcard(re._parser.parse(r"\ANVRM: .{0,200}x")) == (6, True)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.trial import T
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, HostError, System
 
+from tests.support.fitting import misfit
 from tests.support.trials import MOUNT, NEW, OLD, Host
 
 pytestmark = pytest.mark.skipif(shutil.which("grub-editenv") is None, reason="needs grub-editenv, of grub-common")
@@ -35,6 +36,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def test_the_new_kernel_boots_once_and_the_old_one_after_it(host: Host) -> None:
     told = trial.arm(host.system, ASKED)
+    assert misfit("trial_boot", {"trial": told}) is None
     assert (told["kernel"], told["back"], told["back_has_gpu"]) == (NEW, OLD, True)
     assert ["systemctl", "enable", trial_files.TIMER] in host.calls
     assert ["update-initramfs", "-u", "-k", NEW] in host.calls, "and of the old kernel nothing is built"
@@ -45,9 +47,11 @@ def test_a_proven_kernel_stays_and_nothing_of_the_trial_does(host: Host) -> None
     trial.arm(host.system, ASKED)
     host.boot()
     told = trial.promote(host.system)
+    assert misfit("trial_boot", {"trial": told}) is None
     assert told["default"] == "as before" and host.ours() == set()
     assert (host.boot(), host.boot()) == (NEW, NEW)
     assert trial.status(host.system)["state"] == "none"
+    assert misfit("trial_boot", {"trial": trial.status(host.system)}) is None
 
 
 def test_nobody_proves_it_so_the_host_goes_back_by_itself(host: Host) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 import wave
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe im
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.fitting import misfit
 
 COUNTED = ", ".join(str(number) for number in range(1, 101))
 MODELS = Reply(200, json.dumps({"data": [{"id": "gpt"}, {"id": "other"}]}))
@@ -75,7 +78,7 @@ class Server:
         self.now += seconds
 
     def probe(self, timeout_s: float = 60, model: str = "gpt", status: serving.ReadStatus = dict) -> Proof:
-        return serving.probe(
+        proof = serving.probe(
             self,
             model,
             timeout_s=timeout_s,
@@ -84,6 +87,8 @@ class Server:
             clock=lambda: self.now,
             sleep=self.sleep,
         )
+        assert misfit("serving_probe", {"ok": proof.verdict == "serving", **asdict(proof)}) is None
+        return proof
 
 
 @pytest.mark.parametrize("unit", ["gb10-vllm", "gb10-vllm-chat"])

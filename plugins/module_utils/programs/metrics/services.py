@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
 )
 
 from .exposition import Samples, sample
-from .of_vllm import handed_on
+from .of_vllm import few, handed_on
 
 SETTINGS, RUN = "/etc/gb10-fleet", "/run"
 RUNNING = "/run/systemd/units/invocation:"
@@ -62,7 +62,8 @@ def read(
     for name in sorted({*names(host), *planned}):
         found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
-        texts.update({name: text} if text else {})
+        if text and notes.read(f"serving.{name}", partial(few, text, families)):
+            texts[name] = text
         read.servings[name] = notes.read(f"servings.{name}", partial(counters.parse, text)) if text else None
     return read._replace(text=handed_on(texts.items(), families))
 

@@ -93,12 +93,12 @@ class Life:
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
 
-    def stop(self, *_: Any) -> None:
+    def stop(self, *__: Any) -> None:
         """The handler of SIGTERM: a queue of this kind may be written to from there."""
         self.stopping = True
         self.events.put(Stop())
 
-    def announce(self, *_: Any) -> None:
+    def announce(self, *__: Any) -> None:
         """The handler of SIGUSR1: the whole cluster is about to be stopped, so a peer that goes is not lost."""
         self.announced = True
 
@@ -212,7 +212,7 @@ class Life:
         until = time.monotonic() + seconds
         while True:
             try:
-                out, _ = child.communicate(timeout=POLL_S)
+                out, __ = child.communicate(timeout=POLL_S)
                 return child.returncode, out.decode("utf-8", "replace").strip()
             except subprocess.TimeoutExpired:
                 stopped = self.stopping and not always
@@ -261,7 +261,7 @@ class Life:
         program = self.root / COHERENCE
         if not program.exists():
             return
-        _, said = self._ask(str(program))
+        __, said = self._ask(str(program))
         try:
             verdicts = [verdict for verdict in json.loads(said)["verdicts"] if verdict["id"] in NO_GPU_NOW]
         except (ValueError, KeyError, TypeError):
@@ -413,7 +413,7 @@ class Life:
             return False
         self.stranger = False
         try:
-            status, _ = ask(
+            status, __ = ask(
                 url.hostname,
                 url.port or 80,
                 url.path,
@@ -464,7 +464,8 @@ class Life:
         for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
-                print(line, file=journal, flush=True)
+                journal.write(f"{line}\n")
+                journal.flush()
             if self.log.feed(line):
                 self.events.put(Followed(self.log.phase, self.log.text))
         code = child.wait()

@@ -190,7 +190,7 @@ def _words_of_docker(log: Log) -> str:
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
     ended = f"the container ended with exit status {code}"
-    verdict, _ = log.fault or ("", "")
+    verdict, __ = log.fault or ("", "")
     if code in (125, 126, 127):
         return _verdict_of_docker(code, _words_of_docker(log), log.config)
     if code == 2 or verdict == "refused_flag":
@@ -216,11 +216,11 @@ def verdict_of_gone(log: Log) -> Failure:
 
 
 def _verdict(seen: str, log: Log) -> Failure:
-    verdict, _ = log.fault or ("engine_died" if log.phase == "ready" else "start_failed", "")
+    verdict, __ = log.fault or ("engine_died" if log.phase == "ready" else "start_failed", "")
     return Failure(verdict, _with_cause(seen, log))
 
 
 def _with_cause(seen: str, log: Log) -> str:
-    _, known = log.fault or ("", "")
+    __, known = log.fault or ("", "")
     cause = known or log.cause
     return f"{seen}: {cause}" if cause else f"{seen}; its log names no cause"

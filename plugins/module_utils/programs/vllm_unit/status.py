@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -190,7 +191,8 @@ def _utc() -> str:
 
 
 def say(text: str) -> None:
-    print(f"gb10-vllm: {text}", flush=True)
+    sys.stdout.write(f"gb10-vllm: {text}\n")
+    sys.stdout.flush()
 
 
 def printable(value: Any) -> str:

@@ -92,7 +92,8 @@ class World(NamedTuple):
 def main() -> int:
     world = World(Path("/"), _run, ask, time.monotonic, time.time)
     for line in patrol(json.loads(Path(CONFIG).read_text(encoding="utf-8")), world):
-        print(line, flush=True)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
     return 0
 
 
@@ -271,4 +272,4 @@ def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -165,7 +165,7 @@ def ray_words(settings: VllmSettings, own: str, hosts: Sequence[str]) -> list[st
 
 def image_name(image: str) -> str:
     """The name that every host gives the image: one that came from another host has no digest to be called by."""
-    _, at, digest = image.partition("@sha256:")
+    __, at, digest = image.partition("@sha256:")
     if at:
         return f"gb10-fleet/vllm:{digest[:12]}"
     return f"gb10-fleet/vllm:tag-{re.sub('[^A-Za-z0-9_.-]', '-', image)[-120:]}"

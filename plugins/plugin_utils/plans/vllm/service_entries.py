@@ -57,6 +57,14 @@ def of(variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: entry for name, entry in said.items() if isinstance(name, str) and isinstance(entry, Mapping)}
 
 
+def here(variables: Mapping[str, Any], host: str) -> Iterator[str]:
+    """Yield the names of the entries that are for this host."""
+    for name, entry in of(variables).items():
+        wanted = entry.get("hosts")
+        if wanted is None or {*map(str, wanted)} & {host, *variables.get("group_names", ()), "all"}:
+            yield name
+
+
 def may_be_shown(entry: Mapping[Any, Any], key: Any) -> bool:
     """Tell whether the value of a key is no secret for certain."""
     options = _options(entry)
@@ -108,7 +116,7 @@ def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
         yield f"{where}.model is missing. Name the Hugging Face id of the model to serve."
     if {"memory_gib", "gpu_memory_utilization"} <= entry.keys():
         yield f"{where} has memory_gib and gpu_memory_utilization, which say the same. Leave one out."
-    if "memory_gib" in given and not of_each and not float(given["memory_gib"]) > 0:
+    if "memory_gib" in given and not of_each and float(given["memory_gib"]) <= 0:
         yield f"{where}.memory_gib is {given['memory_gib']}. Say how many GiB it takes of its host, for example 8."
 
 

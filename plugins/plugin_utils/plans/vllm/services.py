@@ -169,11 +169,7 @@ def _spans(view: View, entry: Mapping[str, Any]) -> bool:
 
 def _here(view: View, member: str) -> Iterator[str]:
     """The names of the services that a member of the cluster has."""
-    variables = view.variables_of(member)
-    for name, entry in service_entries.of(variables).items():
-        wanted = entry.get("hosts")
-        if wanted is None or {*map(str, wanted)} & {member, *variables.get("group_names", ()), "all"}:
-            yield name
+    return service_entries.here(view.variables_of(member), member)
 
 
 def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> dict[str, Any]:
