@@ -29,9 +29,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals 
 
 from gb10_fleet import authority
 from gb10_fleet.ending import by_name, show
+from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.services import ASKS, LAYOUTS, answers_of, rows
+from gb10_fleet.services import ASKS, answers_of, reach_of, rows
 from gb10_fleet.up.people import Person, Stop
 
 app = typer.Typer()
@@ -101,6 +102,7 @@ class Kept:
         file = self.folder / FILE
         if not said:
             return file.unlink(missing_ok=True)
+        refuse_templates(said)
         text = yaml.safe_dump({"all": dict(said)}, sort_keys=False, width=120)
         _secret(file, f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}")
 
@@ -182,9 +184,7 @@ class _Share:
             self._refuse(order, outcome or Outcome.failed, report)
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
-        reach: dict[str, Any] = next(
-            (json.loads(each["msg"])["reach"] for each in report.answers[LAYOUTS].values()), {}
-        )
+        reach = reach_of(report)
         heads = dict.fromkeys(row.host for row in found if row.rank == 0)
         if own := [host for host in heads if reach.get(host, {}).get("gateway") and not ours]:
             raise Stop(
