@@ -37,7 +37,8 @@ LABELS = {
 # page belongs to the first pattern that fits it.
 PARTS: dict[str, tuple[str, ...]] = {
     "Start": (
-        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/discover.md",
+        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md",
+        "docs/discover.md",
         "docs/inventory.md", "docs/consent.md", "docs/glossary.md",
     ),
     "Run": (
@@ -54,7 +55,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
     ),
-    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "SUPPORT.md", "SECURITY.md",
+    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md", "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)

@@ -131,7 +131,13 @@ def read_docker(host: HostReader, packages: Mapping[str, str]) -> Docker:
 
 
 def ask_docker(path: Path, resource: str) -> dict[str, Any]:
-    """The JSON object that Docker's engine answers; empty if there is none in time.
+    """The JSON object that Docker's engine answers; empty if there is none in time."""
+    said = docker_says(path, resource)
+    return said if isinstance(said, dict) else {}
+
+
+def docker_says(path: Path, resource: str) -> Any:
+    """What Docker's engine answers, of JSON; None if there is nothing in time.
 
     HTTP 1.0 has no chunks, and the server closes after its answer, so a few lines do what would cost 20 ms of imports.
     """
@@ -145,10 +151,9 @@ def ask_docker(path: Path, resource: str) -> dict[str, Any]:
             answer = b""
             while len(answer) < _MAX_ANSWER and (part := connection.recv(65536)):
                 answer += part
-        said = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return json.loads(answer.partition(b"\r\n\r\n")[2])
     except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
+        return None
 
 
 def read_join_keys(host: HostReader) -> dict[str, JoinKey | None]:
