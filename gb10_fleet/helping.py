@@ -8,8 +8,11 @@ from typing import Any
 from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
-    "Start": ("up", "discover", "doctor", "plan", "site", "validate"),
-    "Look": ("ps", "status", "top", "explain", "why", "drift", "release", "evidence", "report", "catalog", "benchmark"),
+    "Start": ("up", "seed", "enrol", "discover", "doctor", "plan", "site", "validate"),
+    "Look": (
+        *("ps", "status", "top", "explain", "why", "drift", "release"),
+        *("evidence", "report", "bundle", "catalog", "benchmark"),
+    ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
     "Change a fleet": ("rollout", "resume", "rollback", "undo"),
 }
@@ -18,10 +21,12 @@ _MINE = "-i inventory/mine"
 EXAMPLES: dict[str, tuple[str, str]] = {
     "ask": ("'Why is the sky blue?'", f"'Write a haiku' chat {_MINE} --limit spark-a"),
     "benchmark": ("", f"{_MINE} --limit spark-a"),
+    "bundle": (f"spark-a --out trouble.tar.gz {_MINE}", f"spark-a spark-b --out trouble.tar.gz {_MINE}"),
     "catalog check": ("", "--all"),
     "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
     "doctor": ("", f"{_MINE} --limit spark-a"),
     "drift": ("", f"{_MINE} --json"),
+    "enrol": (f"~/seeds {_MINE}", f"~/seeds spark-a {_MINE} --minutes 20 --no-site"),
     "evidence": ("", "evidence/latest/evidence.json"),
     "explain": ("spark-a", f"spark-a vllm {_MINE} --defaults"),
     "fetch": ("vllm", f"vllm {_MINE} --limit spark-a"),
@@ -36,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "resume": ("", f"{_MINE} --json"),
     "rollback": ("RUN", f"RUN {_MINE} --json"),
     "rollout": ("site --plan", f"site {_MINE}"),
+    "seed": (f"--out ~/seeds {_MINE}", f"spark-a --out ~/seeds --way autoinstall {_MINE}"),
     "share": ("laptop", "--revoke laptop"),
     "site": ("", f"{_MINE} --check --diff"),
     "start": ("vllm", f"vllm {_MINE} --prove"),
