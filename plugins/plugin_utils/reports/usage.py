@@ -116,6 +116,7 @@ def steps(use: Usage) -> list[Step]:
         ),
         Step("Python", tuple(_python(use, secret)), "pip install openai"),
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
+        *_sharing(use),
         Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
         Step("Stop it", (f"gb10 stop {use.service} -i INVENTORY",), f"gb10 start {use.service} starts it again"),
         Step("Undo everything", ("gb10 undo --all -i INVENTORY",), "each host is again as it was before"),
@@ -127,7 +128,12 @@ def _addresses(use: Usage) -> Iterator[Step]:
         yield Step("Address on your own machine", (use.tunnel, use.local), "leave the tunnel open while you use it")
     yield Step(f"Address on {use.host}", (f"{use.url}/v1",))
     if use.shared:
-        yield Step("Address in your network", (f"{use.shared}/v1",), "with a key of gateway_keys")
+        yield Step("Address in your network", (f"{use.shared}/v1",), "with a key; gb10 share --list says who has one")
+
+
+def _sharing(use: Usage) -> Iterator[Step]:
+    if not use.shared:
+        yield Step("Let another machine use it", ("gb10 share laptop -i INVENTORY",), "TLS, and a key of its own")
 
 
 def _python(use: Usage, secret: str) -> Iterator[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -361,14 +361,16 @@ def usual_memory_gib() -> float:
 
 def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list[str]:
     """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
-    memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
-    plans = (  # without the rules, which are for one plan
-        plan(model.id, [memory] * hosts, image, version, judge=lambda *__: [])
-        for model in models.models()
-        for hosts in (1, 2)
-    )
-    rows = [_row(found) for found in plans]
+    rows = [_row(found) for pair in pairs(memory_bytes, image, version) for found in pair]
     return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
+
+
+def pairs(memory_bytes: float = 0.0, image: str = "", version: str = "") -> Iterator[tuple[Plan, Plan]]:
+    """Yield the plans of every model on one host and on two, without the rules, which are for one plan."""
+    memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
+    for model in models.models():
+        one, two = (plan(model.id, [memory] * hosts, image, version, judge=lambda *__: []) for hosts in (1, 2))
+        yield one, two
 
 
 def _row(found: Plan) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -683,19 +684,26 @@ def proof() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])
-def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
+def test_evidence_is_aligned_in_a_pipe(tmp_path: Path, by: str) -> None:
     file = tmp_path / "evidence.json"
     file.write_text(json.dumps(proof()))
     result = CLI.invoke(cli.app, ["evidence", str(tmp_path if by == "folder" else file)])
-    assert result.stdout.splitlines() == [
-        "pair1\t2 hosts, pair\tunhealthy\t",
-        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail; at least 175 Gb/s wanted",
-        "pair1\tspark-a p0\tas_planned\tleads there",
-        "pair1\tmodel\tserving\tanswered in 1.2 s",
-        "pair1\tspark-a: os\taccepted\ta lab",
-        "pair1\tspark-a\twarn\tos: how it is; what to do",
-        "pair1\tspark-b\tdisk_full\tno [space]\\tleft; free it",
+    lines = result.stdout.splitlines()
+    assert [re.split("  +", line) for line in lines] == [
+        ["pair1", "2 hosts, pair", "unhealthy"],
+        [
+            "pair1",
+            "spark-a p0 to spark-b p0",
+            "half_width",
+            "98.0 Gb/s; look at [the] other rail; at least 175 Gb/s wanted",
+        ],
+        ["pair1", "spark-a p0", "as_planned", "leads there"],
+        ["pair1", "model", "serving", "answered in 1.2 s"],
+        ["pair1", "spark-a: os", "accepted", "a lab"],
+        ["pair1", "spark-a", "warn", "os: how it is; what to do"],
+        ["pair1", "spark-b", "disk_full", "no [space]\\tleft; free it"],
     ]
+    assert len({line.index(word) for line, word in zip(lines, ("unhealthy", "half_width"), strict=False)}) == 1
 
 
 def test_evidence_is_a_table_on_a_terminal() -> None:
