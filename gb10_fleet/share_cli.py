@@ -31,12 +31,13 @@ from gb10_fleet import authority
 from gb10_fleet.ending import by_name, show
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.services import ASKS, LAYOUTS, answers_of, rows
+from gb10_fleet.services import ASKS, LAYOUTS, answers_of, owners, rows
 from gb10_fleet.up.people import Person, Stop
 
 app = typer.Typer()
 
 FOLDER = Path("group_vars/all/share")
+_CERTIFICATES = "share_certificates"  # by host, each with its key
 _PORT = 8443  # of the role
 _TRIES = 20  # seconds, one try in each; NGINX reads its keys anew within one
 _OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
@@ -133,7 +134,7 @@ class _Share:
         if not names:
             self.person.say("Nobody: the model answers on the Spark itself only. `gb10 share NAME` lets a client in.")
             return {"clients": []}
-        ends = authority.end(variables["gateway_certificate_text"])
+        ends = min(map(authority.end, variables[_CERTIFICATES].values()))
         self.person.say(*names, f"The certificate ends on {ends:%Y-%m-%d}; `gb10 share NAME` renews it in time.")
         return {"clients": names, "certificate_ends": ends.isoformat()}
 
@@ -159,10 +160,15 @@ class _Share:
         made = self.kept.authority()
         keys = {**(before.get("gateway_keys") or {})}
         keys.setdefault(name, secrets.token_hex(32))
+        known = before.get(_CERTIFICATES) or {}
         after = {
             **before,
             "gateway_address": f"{{{{ {addresses!r}.get(inventory_hostname, '') }}}}",
-            "gateway_certificate_text": self._certificate(before, made, [*addresses.values()]),
+            # A host gets its own and no other: root on one must not pass for the gateway of another.
+            _CERTIFICATES: {
+                host: self._certificate(known.get(host, ""), made, address) for host, address in addresses.items()
+            },
+            "gateway_certificate_text": f"{{{{ {_CERTIFICATES}.get(inventory_hostname, '') }}}}",
             "gateway_keys": keys,
         }
         self._bring(after, before)
@@ -183,7 +189,10 @@ class _Share:
         reach: dict[str, Any] = next(
             (json.loads(each["msg"])["reach"] for each in report.answers[LAYOUTS].values()), {}
         )
-        heads = dict.fromkeys(row.host for row in found if row.rank == 0)
+        theirs = owners(reach)  # a host may claim what is none of its own, and a client would be told its address
+        heads = dict.fromkeys(
+            row.host for row in found if row.rank == 0 and (not theirs or row.host in theirs.get(row.said["name"], ()))
+        )
         if own := [host for host in heads if reach.get(host, {}).get("gateway") and not ours]:
             raise Stop(
                 f"{', '.join(own)}: your inventory has a gateway already. Put the client's key into gateway_keys "
@@ -213,10 +222,9 @@ class _Share:
                 Outcome.refused,
             )
 
-    def _certificate(self, before: Mapping[str, Any], made: authority.Authority, addresses: Sequence[str]) -> str:
-        """Return the one that is there while it is for these addresses and half of its time is left; else a new one."""
-        known, days = str(before.get("gateway_certificate_text") or ""), _days("certificate_days")
-        now = datetime.now(UTC)
+    def _certificate(self, known: str, made: authority.Authority, address: str) -> str:
+        """Return the one that is there while it is for this address and half of its time is left; else a new one."""
+        addresses, days, now = [address], _days("certificate_days"), datetime.now(UTC)
         if known and authority.serves(known, made, addresses) and authority.end(known) - now > timedelta(days=days / 2):
             return known
         return authority.signed(made, addresses, days, now)

@@ -72,7 +72,7 @@ class Fleet:
             return
         known = yaml.safe_load(self.file.read_text())
         pem = self.folder / "of-the-host.pem"
-        pem.write_text(known["gateway_certificate_text"])
+        pem.write_text(known["share_certificates"]["a"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         pem.unlink()
@@ -120,7 +120,7 @@ def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet)
     assert json.loads(call(fleet, "phone", "--json").stdout)["client"] == "phone"
     again = yaml.safe_load(fleet.file.read_text())
     assert again["gateway_keys"]["laptop"] == key and len(again["gateway_keys"]) == 2
-    assert again["gateway_certificate_text"] == known["gateway_certificate_text"], "a client would have to trust anew"
+    assert again["share_certificates"] == known["share_certificates"], "a client would have to trust anew"
     listed = call(fleet, "--list")
     assert listed.stdout.startswith("laptop\nphone\n") and key not in listed.stdout
 
@@ -205,7 +205,7 @@ def test_a_certificate_is_renewed_for_another_address_and_after_half_of_its_time
     task = share_cli._Share(fleet.folder, Order("", []), share_cli.Person())
     for days, kept in ((365, True), (183, True), (180, False)):
         old = authority.signed(made, ["192.0.2.11"], days, datetime.now(UTC))
-        known = task._certificate({"gateway_certificate_text": old}, made, ["192.0.2.11"])
+        known = task._certificate(old, made, "192.0.2.11")
         assert (known == old) is kept
 
 
@@ -219,3 +219,35 @@ def test_strict_clients_take_it(tmp_path: Path) -> None:
             [*argv, "-CAfile", tmp_path / "ca", tmp_path / "served"], capture_output=True, check=False
         )
         assert (done.returncode == 0) is taken, done.stderr
+
+
+def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root on one host must not pass for the gateway of another, nor get clients by a name that is not its own."""
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    addresses = {"a": "192.0.2.11", "b": "192.0.2.12", "evil": "192.0.2.66"}
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        report = Report(asks=order.asks)
+        service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
+        hosts = {host: {"services": [service], "error": None, "silent": None} for host in addresses}
+        report.take({"event": "runner_on_ok", "event_data": {
+            "resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}})  # fmt: skip
+        given = {"a": ["vllm"], "b": ["vllm"], "evil": []}
+        reach = {host: {"login": host, "gateway": None, "services": names} for host, names in given.items()}
+        report.answers["layouts"]["a"] = {"msg": json.dumps({"reach": reach})}
+        return Outcome.done, report
+
+    monkeypatch.setattr(share_cli, "run", run)
+    monkeypatch.setattr(share_cli, "_address", lambda host, login: addresses[host])
+    monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
+    assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
+    known = yaml.safe_load((tmp_path / share_cli.FOLDER / "share.yml").read_text())
+    pems = known["share_certificates"]
+    made = authority.Authority((tmp_path / share_cli.FOLDER / "authority.pem").read_text(), "")
+    assert pems.keys() == {"a", "b"}
+    assert all(authority.serves(pem, made, [addresses[host]]) for host, pem in pems.items())
+    text = jinja2.Template(known["gateway_certificate_text"])
+    assert text.render(**known, inventory_hostname="a").strip() == pems["a"].strip()
+    assert text.render(**known, inventory_hostname="evil") == ""
