@@ -32,7 +32,7 @@ from gb10_fleet.ending import by_name, show
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.services import ASKS, answers_of, reach_of, rows
+from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
 from gb10_fleet.up.people import Person, Stop
 
 app = typer.Typer()
@@ -87,7 +87,7 @@ class Kept:
         return self.folder / "share-authority.txt"
 
     def read(self) -> dict[str, Any]:
-        """Return `hosts` with their addresses, and `vars` of all with keys and certificate; empty: nobody has a key."""
+        """Return `hosts` with addresses and certificates, and `vars` of all with keys; empty: nobody has a key."""
         file = self.folder / FILE
         try:
             found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
@@ -138,7 +138,7 @@ class _Share:
         if not names:
             self.person.say("Nobody: the model answers on the Spark itself only. `gb10 share NAME` lets a client in.")
             return {"clients": []}
-        ends = authority.end(said["vars"]["gateway_certificate_text"])
+        ends = min(authority.end(each["gateway_certificate_text"]) for each in said["hosts"].values())
         self.person.say(*names, f"The certificate ends on {ends:%Y-%m-%d}; `gb10 share NAME` renews it in time.")
         return {"clients": names, "certificate_ends": ends.isoformat()}
 
@@ -163,11 +163,17 @@ class _Share:
         made = self.kept.authority()
         keys = _keys(before)
         keys.setdefault(name, secrets.token_hex(32))
-        known = str(before.get("vars", {}).get("gateway_certificate_text") or "")
-        text = _certificate(known, made, [*addresses.values()])
+        known = {host: str(each["gateway_certificate_text"]) for host, each in before.get("hosts", {}).items()}
         after = {
-            "hosts": {host: {"gateway_address": address} for host, address in addresses.items()},
-            "vars": {"gateway_certificate_text": text, "gateway_keys": keys},
+            # A host gets its own certificate and no other: root on one must not pass for the gateway of another.
+            "hosts": {
+                host: {
+                    "gateway_address": address,
+                    "gateway_certificate_text": _certificate(known.get(host, ""), made, [address]),
+                }
+                for host, address in addresses.items()
+            },
+            "vars": {"gateway_keys": keys},
         }
         self._bring(after, before)
         urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
@@ -185,7 +191,10 @@ class _Share:
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
         reach = reach_of(report)
-        heads = dict.fromkeys(row.host for row in found if row.rank == 0)
+        theirs = owners(reach)  # a host may claim what is none of its own, and a client would be told its address
+        heads = dict.fromkeys(
+            row.host for row in found if row.rank == 0 and (not theirs or row.host in theirs.get(row.said["name"], ()))
+        )
         if own := [host for host in heads if reach.get(host, {}).get("gateway") and not ours]:
             raise Stop(
                 f"{', '.join(own)}: your inventory has a gateway already. Put the client's key into gateway_keys "

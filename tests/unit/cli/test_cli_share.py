@@ -71,7 +71,7 @@ class Fleet:
             return
         known = variables(self)
         pem = self.folder / "of-the-host.pem"
-        pem.write_text(known["gateway_certificate_text"])
+        pem.write_text(certificates(self)["a"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         pem.unlink()
@@ -104,6 +104,11 @@ def variables(fleet: Fleet) -> dict[str, Any]:
     return found
 
 
+def certificates(fleet: Fleet) -> dict[str, str]:
+    hosts = yaml.safe_load(fleet.file.read_text())["all"]["hosts"]
+    return {host: known["gateway_certificate_text"] for host, known in hosts.items()}
+
+
 def call(fleet: Fleet, *words: str) -> Any:
     return CLI.invoke(cli.app, ["share", *words, "-i", str(fleet.folder)])
 
@@ -117,13 +122,14 @@ def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet)
         f"    {key}\n" in result.stdout and "Tried from here: it answers, and refuses who has no key" in result.stdout
     )
     assert f"https://127.0.0.1:{fleet.port}/v1" in result.stdout
-    assert yaml.safe_load(fleet.file.read_text())["all"]["hosts"] == {"a": {"gateway_address": "127.0.0.1"}}
+    first = certificates(fleet)
+    assert yaml.safe_load(fleet.file.read_text())["all"]["hosts"]["a"]["gateway_address"] == "127.0.0.1"
     assert not any(key in str(order) for order in fleet.orders), "a key in a command line"
 
     assert json.loads(call(fleet, "phone", "--json").stdout)["client"] == "phone"
     again = variables(fleet)
     assert again["gateway_keys"]["laptop"] == key and len(again["gateway_keys"]) == 2
-    assert again["gateway_certificate_text"] == known["gateway_certificate_text"], "a client would have to trust anew"
+    assert certificates(fleet) == first, "a client would have to trust anew"
     listed = call(fleet, "--list")
     assert listed.stdout.startswith("laptop\nphone\n") and key not in listed.stdout
 
@@ -219,3 +225,32 @@ def test_strict_clients_take_it(tmp_path: Path) -> None:
             [*argv, "-CAfile", tmp_path / "ca", tmp_path / "served"], capture_output=True, check=False
         )
         assert (done.returncode == 0) is taken, done.stderr
+
+
+def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root on one host must not pass for the gateway of another, nor get clients by a name that is not its own."""
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    addresses = {"a": "192.0.2.11", "b": "192.0.2.12", "evil": "192.0.2.66"}
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        report = Report(asks=order.asks)
+        service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
+        hosts = {host: {"services": [service], "error": None, "silent": None} for host in addresses}
+        report.take({"event": "runner_on_ok", "event_data": {
+            "resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}})  # fmt: skip
+        given = {"a": ["vllm"], "b": ["vllm"], "evil": []}
+        reach = {host: {"login": host, "gateway": None, "services": names} for host, names in given.items()}
+        report.answers["layouts"]["a"] = {"msg": json.dumps({"reach": reach})}
+        return Outcome.done, report
+
+    monkeypatch.setattr(share_cli, "run", run)
+    monkeypatch.setattr(share_cli, "_address", lambda host, login: addresses[host])
+    monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
+    assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
+    hosts = yaml.safe_load((tmp_path / share_cli.FILE).read_text())["all"]["hosts"]
+    made = authority.Authority((tmp_path / "share-authority.txt").read_text(), "")
+    assert hosts.keys() == {"a", "b"}
+    for host, known in hosts.items():
+        assert authority.serves(known["gateway_certificate_text"], made, [addresses[host]])
