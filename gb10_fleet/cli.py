@@ -27,12 +27,14 @@ from gb10_fleet import (
 )
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
+from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
+from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.up import cli as up_cli
 
 _ENDS = """
@@ -57,7 +59,19 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, share_cli, top_cli, up_cli):
+for part in (
+    ask_cli,
+    catalog_cli,
+    discover_cli,
+    enrol_cli,
+    report_cli,
+    rollout_cli,
+    seed_cli,
+    services_cli,
+    share_cli,
+    top_cli,
+    up_cli,
+):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)

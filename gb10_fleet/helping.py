@@ -8,7 +8,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
-    "Start": ("up", "discover", "doctor", "plan", "site", "validate"),
+    "Start": ("up", "seed", "enrol", "discover", "doctor", "plan", "site", "validate"),
     "Look": (
         *("ps", "status", "top", "explain", "why", "drift", "release"),
         *("evidence", "report", "bundle", "catalog", "benchmark"),
@@ -26,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
     "doctor": ("", f"{_MINE} --limit spark-a"),
     "drift": ("", f"{_MINE} --json"),
+    "enrol": (f"~/seeds {_MINE}", f"~/seeds spark-a {_MINE} --minutes 20 --no-site"),
     "evidence": ("", "evidence/latest/evidence.json"),
     "explain": ("spark-a", f"spark-a vllm {_MINE} --defaults"),
     "fetch": ("vllm", f"vllm {_MINE} --limit spark-a"),
@@ -40,6 +41,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "resume": ("", f"{_MINE} --json"),
     "rollback": ("RUN", f"RUN {_MINE} --json"),
     "rollout": ("site --plan", f"site {_MINE}"),
+    "seed": (f"--out ~/seeds {_MINE}", f"spark-a --out ~/seeds --way autoinstall {_MINE}"),
     "share": ("laptop", "--revoke laptop"),
     "site": ("", f"{_MINE} --check --diff"),
     "start": ("vllm", f"vllm {_MINE} --prove"),

@@ -295,7 +295,7 @@ CASES = (
     Case("moonshotai/Kimi-Linear-48B-A3B-Instruct", "KimiLinearForCausalLM",
          text("kimi_linear", 2304, 27, 32, 32, 72, 9216, 163840, 1048576, first_k_dense_replace=1,
               linear_attn_config={"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
-                                  "kda_layers": [1, 2, 3], "short_conv_kernel_size": 4},
+                                  "kda_layers": [each for each in range(1, 27) if each % 4], "short_conv_kernel_size": 4},
               model_max_length=1048576, **mla(0, 128, 128), num_experts=256, num_experts_per_token=8,
               moe_intermediate_size=1024, num_shared_experts=1),
          (48, 3.0), {"linear": 20, "mla": 7}, 1048576, kv_bytes=8064, size_gb=98.2, tolerance=0.06),

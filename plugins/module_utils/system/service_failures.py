@@ -28,7 +28,8 @@ WAYS_OUT = {
     " GPU's CDI file is older than the driver (`sudo systemctl restart nvidia-cdi-refresh`); /dev/infiniband: this"
     " host has no RDMA device; gb10.fleet.doctor says more",
     "image_missing": "run site.yml: the role vllm pulls it; or `docker pull` it",
-    "image_unfit": "the image must have vllm on its path: compare vllm_image with catalog/images.yml",
+    "image_unfit": "the image must have vllm on its path, with the libraries that it was built for: compare vllm_image"
+    " with catalog/images.yml",
     "wrong_platform": "the image is for another processor, and a Spark is linux/arm64: take a tag for arm64"
     " (catalog/images.yml)",
     "driver_old": "the image's CUDA is newer than the driver: take an image for CUDA 13.0, or move the host's driver"

@@ -327,6 +327,54 @@ class Image(TypedDict):
     caches: list[Cache]
 
 
+class Held(TypedDict):
+    """An image on a host."""
+
+    fingerprint: str
+    bytes: float
+    pinned: NotRequired[bool | None]
+    configuration: NotRequired[str | None]
+
+
+class Files(TypedDict):
+    """A model on a host; its files are judged by model_listing.py."""
+
+    commit: str
+    bytes: int
+
+
+class Archive(TypedDict):
+    sha256: str
+    bytes: int
+
+
+class ModelFiles(TypedDict):
+    """Of each step a part."""
+
+    pull: NotRequired[bool]
+    image: NotRequired[Held | None]
+    model: NotRequired[Files | None]
+    draft: NotRequired[Files | None]
+    pin: NotRequired[str | None]
+    draft_pin: NotRequired[str | None]
+    archive: NotRequired[Archive | None]
+
+
+class KeptCache(TypedDict):
+    sha256: str
+    size: int
+    cold_s: float | None
+    at: NotRequired[str]
+
+
+class WarmCache(TypedDict):
+    """Of each step a part."""
+
+    key: NotRequired[str]
+    why: NotRequired[str | None]
+    cache: NotRequired[KeptCache | None]
+
+
 class Update(TypedDict):
     installs: list[str]
     staged: bool
@@ -354,6 +402,7 @@ class TrialBoot(TypedDict):
 BY_MODULE: dict[str, Any] = {
     "ib_write_bw": Bandwidth,
     "image_info": Image,
+    "model_files": ModelFiles,
     "rail_neighbours": Neighbours,
     "rail_survey": Survey,
     "release_update": Update,
@@ -361,4 +410,5 @@ BY_MODULE: dict[str, Any] = {
     "serving_probe": Proof,
     "show_gids": Gids,
     "trial_boot": TrialBoot,
+    "warm_cache": WarmCache,
 }

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.action import show_gids
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
 from tests.support.attacker import tally
@@ -143,8 +144,8 @@ def test_a_bad_reading_of_the_rails_ends_nothing_for_the_others(tmp_path: Path) 
         "template": {**fine, "heard": [{**call, "there_port": "{{ lookup('pipe', 'id') }}"}]},
         "number": {**fine, "heard": [{**call, "host": 7}]},
     }
-    answers = {"fine": {**fine, "heard": [call]}, **bad}
-    _, output = play(tmp_path, {host: {"changed": False, **said} for host, said in answers.items()}, "rail_neighbours")
+    both = {"fine": {**fine, "heard": [call]}, **bad}
+    _, output = play(tmp_path, {host: {"changed": False, **said} for host, said in both.items()}, "rail_neighbours")
     found = recap(output)
     tally("one host's bad answer ends the run of the others", len(bad), sum(found[host] == "ok" for host in bad))
     assert found == {"fine": "ok", **dict.fromkeys(bad, "failed")}, output[-2000:]
@@ -280,3 +281,5 @@ def test_every_module_of_ours_on_a_host_has_a_type_for_its_answer() -> None:
     for name in fronts:
         front = import_module(f"{show_gids.__package__}.{name}").ActionModule
         assert front.answers and schema.problem([], front.answer, "answer"), name
+    steps = {file.stem for file in folder.glob("*.py") if "(FileStepAction)" in file.read_text(encoding="utf-8")}
+    assert steps == {"model_files", "warm_cache"} and steps < answers.BY_MODULE.keys()

@@ -16,13 +16,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.lay
     Layer,
     window,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields
 
 _TYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _KV_HEADS = (
     *("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads", "multi_query_group_num"),
     *("num_attention_groups", "num_query_groups", "decoder_num_key_value_heads"),
 )
+USUAL_HEAD = 128  # numbers, where nothing can be made of what is said
 _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels", "hidden_size_per_head", "d_kv")
 # Families that have a latent in their weights and whole keys and values in vLLM's cache.
 _EXPANDED = ("minicpm3",)
@@ -31,14 +32,17 @@ _INDEX_NUMBERS = 128  # of the index in FP8 that share a scale of four bytes
 _V4_TOKEN, _V4_INDEX = 584, 132
 
 
-def kept(config: Fields, layers: Sequence[Layer]) -> tuple[Attention, ...]:
-    """What all layers keep; those that keep the same together, in the order of their first layer."""
+def kept(config: Fields, layers: Sequence[Layer], empty: bool = False) -> tuple[Attention, ...]:
+    """What all layers keep; those that keep the same together, in the order of their first layer.
+
+    `empty`: of a model that may keep nothing. In any other, attention that keeps nothing is a field not known here.
+    """
     if ratios := _ratios(config):
         return _compressed(config, ratios[: len(layers)])
     counts: Counter[Attention] = Counter()
     for layer in layers:
         for each in of_layer(layer) if layer.own else ():
-            counts[each] += layer.passes
+            counts[each if empty or each.keeps else _careful(layer.config, each)] += layer.passes
     return tuple(replace(each, layers=number) for each, number in counts.items())
 
 
@@ -49,10 +53,19 @@ def of_layer(layer: Layer) -> Iterator[Attention]:
         yield makers[kind](layer)
 
 
-def careful(config: Fields, count: int) -> tuple[Attention, ...]:
-    """Where nothing said what is kept: keys and values as wide as the model, in all layers."""
+def _careful(config: Fields, found: Attention) -> Attention:
+    """Where nothing said how much is kept: keys and values as wide as the model."""
     hidden = config.whole(*HIDDEN)
-    return (Attention("full", count, 1, hidden, hidden),) if hidden else ()
+    if not hidden:
+        why = "; ".join(config.doubts or ()) or "no heads, and no hidden_size"
+        raise FactsError(
+            f"{config.file} says nothing of what a token leaves in the KV cache: {why}. Write a file of facts (--facts "
+            "FILE) with its attention layers"
+        )
+    config.doubt(
+        f"{config.file} names no heads that are known here, so keys and values as wide as the model are counted"
+    )
+    return Attention("sliding" if found.window else "full", 1, 1, hidden, hidden, window=found.window)
 
 
 def _full(layer: Layer) -> Attention:
@@ -117,8 +130,16 @@ def query_heads(config: Fields) -> int:
 def _key_dim(config: Fields) -> int:
     if plain := config.whole("qk_nope_head_dim"):  # without a latent in the cache
         return plain + config.whole("qk_rope_head_dim")
+    if said := next((size for name in _HEAD_DIM if (size := config.whole(name))), 0):
+        return said
     queries, hidden = query_heads(config), config.whole(*HIDDEN)
-    return next((size for name in _HEAD_DIM if (size := config.whole(name))), hidden // queries if queries else 0)
+    if queries and hidden % queries:
+        config.doubt(
+            f"{config.file} does not say how wide a head is, and {hidden} numbers are not {queries} heads of one width:"
+            f" {USUAL_HEAD} are counted"
+        )
+        return max(USUAL_HEAD, hidden // queries)
+    return hidden // queries if queries else 0
 
 
 def _value_dim(config: Fields, key: int) -> int:
@@ -142,7 +163,8 @@ def _delta_net(config: Fields) -> tuple[int, int] | None:
     values = config.whole("linear_num_value_heads") * config.whole("linear_value_head_dim")
     keys = config.whole("linear_num_key_heads") * config.whole("linear_key_head_dim")
     tokens = max(0, config.whole("linear_conv_kernel_dim") - 1)
-    return values * config.whole("linear_key_head_dim"), tokens * (2 * keys + values)
+    state = values * config.whole("linear_key_head_dim")
+    return (state, tokens * (2 * keys + values)) if state else None
 
 
 def _mamba(config: Fields) -> tuple[int, int] | None:
@@ -177,7 +199,7 @@ def kimi(config: Fields) -> tuple[int, int] | None:
 
 def _kimi(config: Fields) -> tuple[int, int] | None:
     found = kimi(config)
-    if found is None:
+    if not found or not all(found):
         return None
     heads, size = found
     own = config.child("linear_attn_config") or config

@@ -19,7 +19,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import (
-    Attention,
     ModelFacts,
     Parts,
     Weights,
@@ -69,8 +68,8 @@ class Files(Protocol):
 
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
-    spent = budget(files.source)
-    whole = _json(files, "config.json", spent)
+    spent, doubts = budget(files.source), dict[str, None]()
+    whole = _json(files, "config.json", spent, doubts)
     if whole is None:
         raise FactsError(
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
@@ -81,18 +80,16 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
         text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
     count = _layers(text)
-    layers, doubts = layer_reader.read(text, count)
+    layers = layer_reader.read(text, count)
     encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
-    separate, tokenizer = (_json(files, f"{name}_config.json", spent) for name in ("hf_quant", "tokenizer"))
+    separate, tokenizer = (_json(files, f"{name}_config.json", spent, doubts) for name in ("hf_quant", "tokenizer"))
     kept, cache = formats.formats(_quantized(whole, text), separate)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     counted = parameters.count(text, layers, task in ("generate", "transcribe"))
     bits = _bits(kept, formats.sides_kept(_quantized(whole, text), separate, kept))
     besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
     uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
-    kinds = attention.kept(text, layers)
-    if not uncached and not any(each.numbers or each.token_bytes or each.state_bytes for each in kinds):
-        kinds, doubts = _careful(text, count, doubts)
+    kinds = attention.kept(text, layers, empty=uncached)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -122,20 +119,20 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         bidirectional=uncached,
         sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
         remote_code=whole.has("auto_map"),
-        sampling=_sampling(_json(files, "generation_config.json", spent)),
+        sampling=_sampling(_json(files, "generation_config.json", spent, doubts)),
         chat_template=_template(files, tokenizer),
-        doubts=doubts,
+        doubts=tuple(doubts),
     )
 
 
-def _json(files: Files, name: str, spent: Budget) -> Fields | None:
+def _json(files: Files, name: str, spent: Budget, doubts: dict[str, None] | None = None) -> Fields | None:
     if name not in files.names():
         return None
     size = files.size(name)
     if size > limit("json_bytes"):
         raise FactsError(f"{files.source}/{name} has {size} bytes; at most {limit('json_bytes')} are read")
     spent.spend("bytes", size)
-    return parse(files.part(name, 0, size), f"{files.source}/{name}", spent)
+    return parse(files.part(name, 0, size), f"{files.source}/{name}", spent, doubts)
 
 
 def _levels(whole: Fields) -> list[Fields]:
@@ -172,7 +169,7 @@ def _quantized(whole: Fields, text: Fields) -> Fields:
 
 
 def _layers(text: Fields) -> int:
-    named = len(text.text("hybrid_override_pattern")) or len(text.items("layers_block_type"))
+    named = len(text.text("hybrid_override_pattern")) or max(len(text.items(name)) for name in layer_reader.LISTS)
     count = text.whole(*layer_reader.COUNT, default=named)
     if not 1 <= count <= limit("layers"):
         raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
@@ -257,18 +254,6 @@ def _uncached(whole: Fields, text: Fields) -> bool:
     """Families that answer without a cache: diffusion of text computes all of it again."""
     names = catalog.load("model_facts")["families"]["uncached"]["value"]
     return whole.text("model_type").lower() in names or text.text("model_type").lower() in names
-
-
-def _careful(text: Fields, count: int, doubts: tuple[str, ...]) -> tuple[tuple[Attention, ...], tuple[str, ...]]:
-    """A decoder that keeps nothing is impossible, so a field is missing or has a name that is not known."""
-    kinds = attention.careful(text, count)
-    if not kinds:
-        raise FactsError(
-            f"{text.file} says nothing of what a token leaves in the KV cache: no heads, and no hidden_size. Write a "
-            "file of facts (--facts FILE) with its attention layers"
-        )
-    said = f"{text.file} names no heads that are known here, so keys and values as wide as the model are counted"
-    return kinds, (*doubts, said)
 
 
 def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool = False) -> str:

@@ -36,6 +36,10 @@ class Attention:
         """Numbers that a token leaves in the cache of one layer, on one host that has all heads."""
         return self.latent or self.kv_heads * (self.key_dim + self.value_dim)
 
+    @property
+    def keeps(self) -> bool:
+        return bool(self.numbers or self.token_bytes or self.state_bytes)
+
 
 @dataclass(frozen=True)
 class Experts:
@@ -128,7 +132,7 @@ class ModelFacts:
     def weights_gib(self) -> float:
         """As vLLM loads them: without draft layers, and those of gpt-oss padded for its kernels."""
         kept = self.weights.total - self.weights.draft
-        if self.model_type == "gpt_oss" and self.format == "mxfp4":
+        if self.model_type == "gpt_oss" and self.format == "mxfp4" and self.hidden:
             # All but the tables is experts, near enough: 64.4 GiB in vLLM's log of files with 60.8 (vllm issue 33155).
             tables = 4 * self.vocabulary * self.hidden
             padded = -(-self.hidden // PADDING) * PADDING / self.hidden

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields, limit
 
 # Bits of one weight with its scales, the smallest first: the first of several formats is what most weights are in.
 _SMALLEST_FIRST = ("nvfp4", "mxfp4", "gptq_int4", "awq_int4", "autoround_int4", "int4", "int8", "fp8", "other", "bf16")
 _BY_METHOD = {
     "fp8": "fp8", "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8", "mxfp8": "fp8", "mxfp4": "mxfp4", "gpt_oss_mxfp4": "mxfp4",
-    "nvfp4": "nvfp4", "deepseek_v4_fp8": "fp8", "bitsandbytes": "other", "gguf": "other", "exl3": "other",
-    "torchao": "other", "quark": "other", "hqq": "other", "experts_int8": "int8",
+    "nvfp4": "nvfp4", "deepseek_v4_fp8": "fp8", "experts_int8": "int8",
 }  # fmt: skip
 _INT4 = {
     "gptq": "gptq_int4",
@@ -31,11 +30,15 @@ _LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_conv
 _SIDES = ("attn", "attention", "mixer", "q_proj", "qkv", "in_proj", "shared_expert")
 
 
+def _said(config: Fields, separate: Fields | None) -> Fields | None:
+    """ModelOpt has it one level lower in some files."""
+    found = config.child("quantization_config", "compression_config") or separate
+    return (found.child("quantization") or found) if found and found.data else None
+
+
 def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, ...], str]:
     """All formats of the weights, the smallest first, and the type of the KV cache that there are scales for."""
-    said = config.child("quantization_config", "compression_config") or (
-        separate.child("quantization") if separate else None
-    )
+    said = _said(config, separate)
     if said is None:
         return ("bf16",), ""
     found = set(_formats(said, config))
@@ -48,9 +51,7 @@ def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, 
 
 def sides_kept(config: Fields, separate: Fields | None, kept: tuple[str, ...]) -> bool:
     """Whether attention and its like stay as they were: by the list of what is left out, else as makers usually do."""
-    said = config.child("quantization_config", "compression_config") or (
-        separate.child("quantization") if separate else None
-    )
+    said = _said(config, separate)
     left = [text for name in _LEFT_OUT for text in _texts(said, name)] if said else []
     if said and said.has("config_groups") and not _all_linear(said):
         return True
@@ -74,9 +75,10 @@ def _all_linear(said: Fields) -> bool:
 
 def _formats(said: Fields, config: Fields) -> Iterator[str]:
     method = said.text("quant_method", "quantization_method", default="modelopt").lower()
-    bits = said.whole("bits", "w_bit", default=4)
-    if method == "compressed-tensors":
-        yield from _groups(said)
+    method = method.rpartition("/")[2].removesuffix("_marlin").replace("auto_round", "auto-round")
+    bits = said.number("bits", "w_bit", default=4)
+    if method in ("compressed-tensors", "compressed_tensors"):
+        yield from _groups(said) if said.has("config_groups") else [_algorithm(said.text("format").upper(), said)]
     elif method.startswith("modelopt") or said.has("quant_algo"):
         yield from _modelopt(said)
     elif method in _INT4:
@@ -84,7 +86,7 @@ def _formats(said: Fields, config: Fields) -> Iterator[str]:
         if extra := said.child("extra_config"):
             yield from _extra(extra)
     else:
-        yield _BY_METHOD.get(method, "other")
+        yield _BY_METHOD.get(method) or _algorithm(method.upper(), said)
     if config.text("expert_dtype").lower() == "fp4":  # DeepSeek-V4: experts in FP4, the rest in FP8
         yield "mxfp4"
 
@@ -111,25 +113,27 @@ def _modelopt(said: Fields) -> Iterator[str]:
     if layers is not None:
         for name in layers.data:
             layer = layers.child(name)
-            yield _algorithm(layer.text("quant_algo").upper() if layer else "")
+            yield _algorithm(layer.text("quant_algo").upper() if layer else "", said)
     if said.has("config_groups"):
         yield from _groups(said)
     elif algorithm != "MIXED_PRECISION":
-        yield _algorithm(algorithm)
+        yield _algorithm(algorithm or said.text("quant_method").upper(), said)
 
 
-def _algorithm(text: str) -> str:
-    for word, name in {
-        "NVFP4": "nvfp4",
-        "MXFP4": "mxfp4",
-        "MXFP8": "fp8",
-        "FP8": "fp8",
-        "W4A16": "int4",
-        "INT4": "int4",
-    }.items():
-        if word in text:
-            return name
-    return "int8" if "INT8" in text else "other"
+_IN_WORDS = (
+    *(("NVFP4", "nvfp4"), ("MXFP4", "mxfp4"), ("FP4", "nvfp4"), ("FP8", "fp8"), ("W4A", "int4"), ("INT4", "int4")),
+    *(("W8A", "int8"), ("INT8", "int8"), ("NONE", "bf16")),
+    *(("FLOAT-QUANTIZED", "fp8"), ("INT-QUANTIZED", "int8"), ("PACK-QUANTIZED", "int4")),  # of compressed-tensors
+)
+
+
+def _algorithm(text: str, said: Fields) -> str:
+    """By the first of these words in it; where nobody knows, 16 bits, which is the most."""
+    if found := next((name for word, name in _IN_WORDS if word in text), ""):
+        return found
+    shown = ascii(text)[: limit("shown")]
+    said.doubt(f"{said.file}: the weights are quantized by {shown}, not known here: 16 bits are counted")
+    return "other"
 
 
 def _extra(extra: Fields) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields, limit
 
 Mixers = tuple[str, ...]  # of one layer: full, sliding, linear, or two of them; () of one that keeps no state
@@ -31,7 +32,8 @@ COUNT = (
     *("decoder_num_hidden_layers", "num_blocks", "layers"),
 )
 # A list with a word for each layer, and objects whose fields belong to the rest.
-_LISTS = ("layer_types", "layers_block_type", "layer_block_types", "attention_layers", "block_types")
+LISTS = ("layer_types", "layers_block_type", "layer_block_types", "attention_layers")
+_LISTS = (*LISTS, "block_types")
 _INLINE = ("attn_config", "attention_config", "ffn_config", "ssm_cfg")
 _BLOCKS = ("attention", "ffn")
 INDEXED = ("indexed_attention", "deepseek_sparse_attention", "qwen_sparse_attention", "minimax_m3_sparse")
@@ -75,67 +77,59 @@ def flat(text: Fields) -> Fields:
     return replace(text, data={**lower, **text.data}) if lower else text
 
 
-def read(config: Fields, count: int) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """All layers, and what of it is in doubt."""
-    doubts: list[str] = []
-    words = _words(config, count, doubts)
-    mixers = [_mixers(config, word, doubts) for word in words] or _by_rule(config, count, doubts)
+def read(config: Fields, count: int) -> tuple[Layer, ...]:
+    """All layers. What of it is in doubt, the configuration keeps."""
+    words = _words(config, count)
+    mixers = [_mixers(config, word) for word in words] or _by_rule(config, count)
     if config.text("model_type").startswith(_BOTH):
         mixers = [("full", "linear")] * count
     feeds, own, passes = _feeds(config, count, words), _own(config, count), _passes(config, count)
-    indexed, views = _indexed(config, count, words), _Views(config, count, doubts)
+    indexed, views = _indexed(config, count, words), _Views(config, count)
     found = (
         Layer(
             config, mixers[index], feeds[index], own[index] or "linear" in mixers[index], passes[index], indexed[index]
         )
         for index in range(count)
     )
-    seen = tuple(views.of(layer, index, words[index] if words else "") for index, layer in enumerate(found))
-    return seen, tuple(dict.fromkeys(doubts))
+    return tuple(views.of(layer, index, words[index] if words else "") for index, layer in enumerate(found))
 
 
-def _words(config: Fields, count: int, doubts: list[str]) -> list[str]:
+def _words(config: Fields, count: int) -> list[str]:
     """A word for each layer; a longer list also names draft layers, which come last."""
     for name in _LISTS:
-        words = [_word(config, name, index, item) for index, item in enumerate(config.items(name))]
+        words = config.texts(name)
         if not words:
             continue
         if name == "block_types":  # of RecurrentGemma: what repeats
             words = words * -(-count // len(words))
         if len(words) < count:
             where = config.where(name)
-            doubts.append(f"{where} has {len(words)} of {count} layers, so the rest counts as full attention")
+            config.doubt(f"{where} has {len(words)} of {count} layers, so the rest counts as full attention")
         return [*words, *["full_attention"] * (count - len(words))][:count]
     return []
 
 
-def _word(config: Fields, name: str, index: int, item: Any) -> str:
-    if not isinstance(item, str):
-        raise config.wrong(f"{name}[{index}]", item, "a text")
-    return item
-
-
-def _mixers(config: Fields, word: str, doubts: list[str]) -> Mixers:
+def _mixers(config: Fields, word: str) -> Mixers:
     """What a word or letter stands for; full attention where nobody knows, which is the most that it can take."""
     if word not in _WORDS and word not in _LETTERS:
         name = next((name for name in _LISTS if config.items(name)), "hybrid_override_pattern")
         shown = ascii(word[: limit("shown")])
-        doubts.append(f"{config.where(name)} has layers of the kind {shown}, not known here: full attention is counted")
+        config.doubt(f"{config.where(name)} has layers of the kind {shown}, not known here: full attention is counted")
     return _WORDS.get(word, _LETTERS.get(word, FULL))
 
 
-def _by_rule(config: Fields, count: int, doubts: list[str]) -> list[Mixers]:
+def _by_rule(config: Fields, count: int) -> list[Mixers]:
     """Without a word for each layer: a pattern, a list of some layers, or one layer in so many."""
-    found = _patterned(config, doubts) or _listed(config, count) or _periodic(config, count) or [FULL] * count
+    found = _patterned(config) or _listed(config, count) or _periodic(config, count) or [FULL] * count
     if len(found) < count:
-        doubts.append(f"{config.file}: {count - len(found)} of {count} layers are not described: full attention")
+        config.doubt(f"{config.file}: {count - len(found)} of {count} layers are not described: full attention")
     return [*found, *[FULL] * (count - len(found))][:count]
 
 
-def _patterned(config: Fields, doubts: list[str]) -> list[Mixers]:
+def _patterned(config: Fields) -> list[Mixers]:
     """A letter or a number for each layer."""
     if pattern := config.text("hybrid_override_pattern"):
-        return [_mixers(config, letter, doubts) for letter in pattern if letter != "|"]
+        return [_mixers(config, letter) for letter in pattern if letter != "|"]
     if numbers := config.wholes("hybrid_layer_pattern"):  # MiMo: 1 is a sliding window
         return [_SLIDING if number else FULL for number in numbers]
     if numbers := config.wholes("attn_type_list"):  # MiniMax: 0 is linear
@@ -146,8 +140,11 @@ def _patterned(config: Fields, doubts: list[str]) -> list[Mixers]:
 def _listed(config: Fields, count: int) -> list[Mixers]:
     """Lists of the layers that are one kind."""
     if (linear := config.child("linear_attn_config")) is not None and linear.has("full_attn_layers"):
-        full = set(linear.wholes("full_attn_layers"))  # Kimi counts from 1
-        return [FULL if index + 1 in full else _LINEAR for index in range(count)]
+        full, linears = set(linear.wholes("full_attn_layers")), set(linear.wholes("kda_layers"))  # Kimi counts from 1
+        if linears and (lost := {*range(1, count + 1)} - full - linears):
+            config.doubt(f"{linear.where('kda_layers')} and full_attn_layers lack {len(lost)} layers: full attention")
+            full |= lost
+        return [FULL if index + 1 in full or not full else _LINEAR for index in range(count)]
     for name in ("attn_layer_indices", "hybrid_layer_ids", "full_attn_idxs", "full_attention_layers"):
         if indices := set(config.wholes(name)):
             return [FULL if index in indices else _LINEAR for index in range(count)]
@@ -190,6 +187,12 @@ def _windowed(config: Fields, count: int, family: str) -> list[Mixers]:
     usual = next((every for start, every in _USUAL_PATTERN.items() if family.startswith(start)), 0)
     if every := config.whole(said, default=usual):
         return _every(count, every, _SLIDING)
+    if (
+        not config.has("use_sliding_window")
+        and family not in catalog.load("model_facts")["families"]["windowed"]["value"]
+    ):
+        config.doubt(f"{config.file} has a sliding window and does not say for which layers: full attention in all")
+        return [FULL] * count
     first = config.whole("max_window_layers") if config.has("use_sliding_window") else 0  # Qwen2
     return [FULL] * min(first, count) + [_SLIDING] * max(0, count - first)
 
@@ -298,10 +301,10 @@ def _sparse(config: Fields, count: int) -> set[int]:
 class _Views:
     """The configuration as it is for each layer: its own object, its item of lists, and what a kind has."""
 
-    def __init__(self, config: Fields, count: int, doubts: list[str]) -> None:
+    def __init__(self, config: Fields, count: int) -> None:
         self._config = config
         self._lists = {name: value for name, value in config.data.items() if _numbers(value, count)}
-        self._own = dict(_per_layer(config, doubts))
+        self._own = dict(_per_layer(config))
         self._blocks = config.items("block_configs") if isinstance(config.data.get("block_configs"), list) else []
         self._other = _object(config.data.get("attention_other_setting"))  # Step: of the layers of that kind
 
@@ -320,20 +323,22 @@ def _numbers(value: Any, count: int) -> bool:
     return isinstance(value, list) and len(value) >= count and all(map(_is_number, value[:count]))
 
 
-def _per_layer(config: Fields, doubts: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _per_layer(config: Fields) -> Iterator[tuple[int, dict[str, Any]]]:
     """`per_layer_config`: fields by the number of the layer, as a text."""
     said = config.child("per_layer_config")
     for name, value in (said.data if said else {}).items():
         if name.isdecimal() and len(name) <= len(str(limit("layers"))) and isinstance(value, dict):
             yield int(name), value
         else:
-            doubts.append(f"{config.where('per_layer_config')}: {ascii(name)[: limit('shown')]} is no layer")
+            config.doubt(f"{config.where('per_layer_config')}: {ascii(name)[: limit('shown')]} is no layer")
 
 
 def _of_block(layer: Layer, block: dict[str, Any]) -> Layer:
     """Of a model that was pruned layer by layer (Nemotron NAS): what is left of attention and of the network."""
     config = layer.config
-    attention, feed = (Fields(_object(block.get(name)), config.file, f"block_configs.{name}.") for name in _BLOCKS)
+    attention, feed = (
+        Fields(_object(block.get(name)), config.file, f"block_configs.{name}.", config.doubts) for name in _BLOCKS
+    )
     more = {name: value for each in (attention, feed) for name, value in each.data.items() if _is_number(value)}
     if group := attention.whole("n_heads_in_group"):
         more["num_key_value_heads"] = config.whole(*QUERY_HEADS) // group

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 _MISSING: Any = object()
+Value = TypeVar("Value")
 
 
 class FactsError(ValueError):
@@ -31,8 +32,11 @@ def budget(source: str) -> Budget:
     return Budget(most, lambda text: FactsError(f"{source}: {text}; no model has so many. Fetch it from its maker"))
 
 
-def parse(text: bytes, file: str, spent: Budget) -> Fields:
-    """A JSON object of a file, with at most as many values and levels as the catalog allows."""
+def parse(text: bytes, file: str, spent: Budget, doubts: dict[str, None] | None = None) -> Fields:
+    """A JSON object of a file, with at most as many values and levels as the catalog allows.
+
+    `doubts`: gathers what is wrong of single values. Without it, each is an error.
+    """
     spent.spend_json(text)
     try:
         content = json.loads(text)
@@ -44,7 +48,7 @@ def parse(text: bytes, file: str, spent: Budget) -> Fields:
         raise FactsError(f"{file} holds a {_kind(content)}; expected an object")
     if _deeper(content, limit("depth")):
         raise FactsError(f"{file} is nested more than {limit('depth')} levels deep")
-    return Fields(content, file)
+    return Fields(content, file, doubts=doubts)
 
 
 def _deeper(node: Any, levels: int) -> bool:
@@ -64,15 +68,23 @@ def _inside(node: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Fields:
-    """An object of a file. A field that is null is a field that is not there."""
+    """An object of a file. A field that is null is a field that is not there.
+
+    With `doubts` it is read with care: a value of another kind than expected is told, and is as if it were not there.
+    """
 
     data: Mapping[str, Any]
     file: str
     path: str = ""
+    doubts: dict[str, None] | None = field(default=None, compare=False)
 
     def with_(self, more: Mapping[str, Any]) -> Fields:
         """With these fields in the place of its own."""
         return replace(self, data={**self.data, **more})
+
+    def doubt(self, text: str) -> None:
+        if self.doubts is not None and len(self.doubts) < limit("doubts"):
+            self.doubts[text] = None
 
     def has(self, name: str) -> bool:
         return self.data.get(name) is not None
@@ -82,12 +94,15 @@ class Fields:
         name, value = self._first(names)
         if value is _MISSING:
             return default
+        if isinstance(value, list) and value and self.doubts is not None:
+            self.doubt(f"{self.where(name)} is a list here, of which the largest number counts")
+            return self.layered(name, default=default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(name, value, "a whole number")
+            return self._unfit(name, value, "a whole number", default)
         if not least <= value <= limit("number"):
-            raise self.wrong(name, value, f"a number from {least} to {limit('number')}")
+            return self._unfit(name, value, f"a number from {least} to {limit('number')}", default)
         return value
 
     def layered(self, *names: str, default: int = 0) -> int:
@@ -102,7 +117,7 @@ class Fields:
         if value is _MISSING:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= limit("number"):
-            raise self.wrong(name, value, "a number")
+            return self._unfit(name, value, "a number", default)
         return float(value)
 
     def text(self, *names: str, default: str = "") -> str:
@@ -110,15 +125,17 @@ class Fields:
         if value is _MISSING:
             return default
         if not isinstance(value, str):
-            raise self.wrong(name, value, "a text")
+            return self._unfit(name, value, "a text", default)
         return self._bounded(name, value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         name, value = self._first(names)
         if value is _MISSING:
             return default
+        if self.doubts is not None and value in (0, 1):  # some write a number
+            return bool(value)
         if not isinstance(value, bool):
-            raise self.wrong(name, value, "true or false")
+            return self._unfit(name, value, "true or false", default)
         return value
 
     def items(self, *names: str) -> list[Any]:
@@ -127,25 +144,24 @@ class Fields:
         if value is _MISSING:
             return []
         if not isinstance(value, list):
-            raise self.wrong(name, value, "a list")
+            return self._unfit(name, value, "a list", [])
         if len(value) > limit("items"):
             raise FactsError(f"{self.where(name)} has {len(value)} items; at most {limit('items')} are read")
         return value
 
     def wholes(self, *names: str) -> list[int]:
         found = self.items(*names)
-        for index, value in enumerate(found):
-            if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limit("number"):
-                raise self.wrong(f"{names[0]}[{index}]", value, "a whole number")
-        return found
+        return [self._item(names[0], index, value) for index, value in enumerate(found)]
+
+    def _item(self, name: str, index: int, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limit("number"):
+            return self._unfit(f"{name}[{index}]", value, "a whole number", 0)
+        return value
 
     def texts(self, *names: str) -> list[str]:
-        found = self.items(*names)
-        for index, value in enumerate(found):
-            if not isinstance(value, str):
-                raise self.wrong(f"{names[0]}[{index}]", value, "a text")
-            self._bounded(f"{names[0]}[{index}]", value)
-        return found
+        named = ({f"{names[0]}[{index}]": value} for index, value in enumerate(self.items(*names)))
+        found = (Fields(each, self.file, self.path, self.doubts) for each in named)
+        return [each.text(*each.data) for each in found]
 
     def child(self, *names: str) -> Fields | None:
         """An object below this one; None where there is none."""
@@ -153,14 +169,21 @@ class Fields:
         if value is _MISSING:
             return None
         if not isinstance(value, dict):
-            raise self.wrong(name, value, "an object")
-        return Fields(value, self.file, f"{self.path}{name}.")
+            return self._unfit(name, value, "an object", None)
+        return Fields(value, self.file, f"{self.path}{name}.", self.doubts)
 
     def where(self, name: str) -> str:
         return f"{self.file}: {self.path}{name}"
 
     def wrong(self, name: str, value: Any, wanted: str) -> FactsError:
         return FactsError(f"{self.where(name)} is {_shown(value)}; expected {wanted}")
+
+    def _unfit(self, name: str, value: Any, wanted: str, instead: Value) -> Value:
+        wrong = self.wrong(name, value, wanted)
+        if self.doubts is None:
+            raise wrong
+        self.doubt(f"{wrong}, so it counts as not there")
+        return instead
 
     def _bounded(self, name: str, value: str) -> str:
         if len(value) > limit("text"):

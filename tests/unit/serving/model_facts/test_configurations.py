@@ -119,6 +119,17 @@ ONE = 2 * 16 * 2 * 2  # bytes of a layer
         ({"block_configs": [{"attention": {"no_op": True}}, {"attention": {"n_heads_in_group": 4}}]}, 2.5, ""),
         ({"intermediate_size": [128, 128, 64, 64]}, 4, ""),
         ({"num_attention_heads": None, "num_key_value_heads": None}, 8, "keys and values as wide as the model"),
+        ({"layer_types": ["linear_attention", "full_attention"] * 2, "mamba_d_state": 8, "num_attention_heads": None,
+          "num_key_value_heads": None}, 4, "keys and values as wide as the model"),
+        ({"num_attention_heads": 6, "num_key_value_heads": 2}, 32, "6 heads of one width: 128 are counted"),
+        ({"sliding_window": 8}, 4, "does not say for which layers"),
+        ({"sliding_window": 8, "model_type": "mistral"}, 0, ""),
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3}, 3, ""),
+        ({"linear_attn_config": {"full_attn_layers": [], "kda_layers": [1, 2, 3], "num_heads": 1, "head_dim": 8}}, 1,
+         "lack 1 layers"),
+        ({"linear_attn_config": {"full_attn_layers": [], "num_heads": 1, "head_dim": 8}}, 4, ""),
+        ({"num_hidden_layers": None, "layer_types": ["full_attention"] * 3}, 3, ""),
+        ({"hidden_size": 64.0, "use_sliding_window": 0, "sliding_window": 8}, 4, ""),
     ],
     ids=str,
 )  # fmt: skip
@@ -142,6 +153,31 @@ def test_layers_that_were_pruned_have_fewer_weights(tmp_path: Path) -> None:
     whole = facts(PLAIN, tmp_path).parameters
     gone = {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}]}
     assert whole - facts({**PLAIN, **gone}, tmp_path).parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "doubt"),
+    [
+        ({"quant_method": "fp4"}, "nvfp4", ""),
+        ({"quant_method": "modelopt_fp4"}, "nvfp4", ""),
+        ({"quant_method": "modelopt", "quant_algo": "W4A4_NVFP4"}, "nvfp4", ""),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "fp8", ""),
+        ({"quant_method": "compressed_tensors", "format": "nvfp4-pack-quantized"}, "nvfp4", ""),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8", ""),
+        ({"quant_method": "mxfp4_moe"}, "mxfp4", ""),
+        ({"quant_method": "intel/auto_round", "bits": 4}, "autoround_int4", ""),
+        ({"quant_method": "awq_marlin", "bits": 4}, "awq_int4", ""),
+        ({"quant_method": "w8a8_something"}, "int8", ""),
+        ({"quant_method": "exl3", "bits": 3.5}, "other", "quantized by 'EXL3', not known here: 16 bits"),
+        ({"quant_method": "newest"}, "other", "quantized by 'NEWEST', not known here: 16 bits"),
+        ({}, "bf16", ""),
+    ],
+    ids=str,
+)
+def test_spellings_of_formats(said: dict[str, Any], kind: str, doubt: str, tmp_path: Path) -> None:
+    found = facts({**PLAIN, "quantization_config": said}, tmp_path)
+    assert found.format == kind
+    assert (doubt in " ".join(found.doubts)) if doubt else found.doubts == ()
 
 
 # --- what a checkpoint leaves as it was

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 GOOD: dict[str, Any] = {
@@ -45,24 +46,48 @@ def said(root: Path) -> str:
         ({**GOOD, "hidden_size": True}, "hidden_size is True; expected a whole number"),
         ({**GOOD, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected a number from 1 to 2000"),
         ({**GOOD, "num_hidden_layers": None}, "num_hidden_layers is None; expected a number from 1"),
-        ({**GOOD, "architectures": "Qwen3"}, "architectures is 'Qwen3'; expected a list"),
         ({**GOOD, "architectures": ["A" * 10**6]}, "architectures[0] has 1000000 characters; at most 10000"),
         ({**GOOD, "model_type": "m" * 10**6}, "model_type has 1000000 characters"),
-        ({**GOOD, "architectures": [3]}, "architectures[0] is 3; expected a text"),
-        ({**GOOD, "layer_types": ["full_attention", 3]}, "layer_types[1] is 3; expected a text"),
-        ({**GOOD, "quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),
-        (
-            {**GOOD, "quantization_config": {"quant_method": 4}},
-            "quantization_config.quant_method is 4; expected a text",
-        ),
-        ({**GOOD, "rope_scaling": {"rope_type": ["yarn"]}}, "rope_scaling.rope_type is a list; expected a text"),
         ({**GOOD, "hidden_size": float("nan")}, "hidden_size is nan; expected a whole number"),
-        ({**GOOD, "vocab_size": 10**300}, "vocab_size is 1000"),
         ({**GOOD, "model_type": "\x1b[2J"} | {"hidden_size": "\x1b[2J"}, r"hidden_size is '\x1b[2J'"),
     ],
 )
 def test_a_wrong_configuration(content: Any, words: str, tmp_path: Path) -> None:
     assert words in said(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("more", "doubt"),
+    [
+        ({"architectures": "Qwen3"}, "architectures is 'Qwen3'; expected a list"),
+        ({"architectures": [3]}, "architectures[0] is 3; expected a text"),
+        ({"layer_types": ["full_attention", 3]}, "layer_types[1] is 3; expected a text"),
+        ({"quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),
+        ({"quantization_config": {"quant_method": 4}}, "quantization_config.quant_method is 4; expected a text"),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, "rope_scaling.rope_type is a list; expected a text"),
+        ({"vocab_size": 10**300}, "vocab_size is 1000"),
+        ({"num_key_value_heads": -1}, "num_key_value_heads is -1; expected a number from 0"),
+        ({"tie_word_embeddings": "\x1b[2J"}, r"tie_word_embeddings is '\x1b[2J'; expected true or false"),
+        ({"full_attention_interval": [1]}, "full_attention_interval is a list here, of which the largest number"),
+        ({"sliding_window": True}, "sliding_window is True; expected a whole number"),
+    ],
+)
+def test_a_value_of_another_kind_is_a_doubt_and_never_a_smaller_cache(
+    more: dict[str, Any], doubt: str, tmp_path: Path
+) -> None:
+    plain = sources.find(str(written(tmp_path)))
+    found = sources.find(str(written(tmp_path, {**GOOD, **more})))
+    assert doubt in " ".join(found.doubts)
+    assert _kept(found) >= _kept(plain) > 0
+
+
+def _kept(found: ModelFacts) -> int:
+    return sum(each.layers * each.numbers for each in found.attention)
+
+
+def test_doubts_have_an_end(tmp_path: Path) -> None:
+    many = {"per_layer_config": {f"x{number}": {} for number in range(1000)}}
+    assert len(sources.find(str(written(tmp_path, {**GOOD, **many}))).doubts) == 40
 
 
 def header(content: Any, promised: int | None = None) -> bytes:
