@@ -125,18 +125,8 @@ def test_a_bundle_of_a_live_host_and_a_dead_one(quiet: Fleet, tmp_path: Path) ->
     live, dead = quiet.hosts[0], quiet.hosts[1]
     hosts = tmp_path / "dead.yml"
     hosts.write_text(f"all: {{hosts: {{{dead}: {{ansible_host: 192.0.2.254, ansible_ssh_timeout: 2}}}}}}\n")
-    argv = [
-        GB10,
-        "bundle",
-        live,
-        dead,
-        "--out",
-        str(tmp_path / "x.tar.gz"),
-        "-i",
-        str(quiet.inventory),
-        "-i",
-        str(hosts),
-    ]
+    inventories = ["-i", str(quiet.inventory), "-i", str(hosts)]
+    argv = [GB10, "bundle", live, dead, "--out", str(tmp_path / "x.tar.gz"), *inventories]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     with tarfile.open(tmp_path / "x.tar.gz") as archive:
