@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 GB10 = str(Path(sys.executable).parent / "gb10")
 GATE = "/usr/local/sbin/gb10-memory-gate"
 DROP_IN = "/etc/systemd/system/gb10-drop-caches.service.d"
+SYSCTLS = "/etc/sysctl.d/90-gb10-kernel_parameters.conf"
 LATER = "/etc/sysctl.d/99-mine.conf"
 
 
@@ -37,7 +38,7 @@ class Break(NamedTuple):
 
 BREAKS = [
     Break("a program is edited", f"echo '# hello' >>{GATE}", ("page_cache", GATE)),
-    Break("a sysctl is set by hand", "sysctl -qw vm.max_map_count=65530", ("kernel_parameters", "vm.max_map_count")),
+    Break("our sysctls are edited", f"echo >{SYSCTLS}", ("kernel_parameters", SYSCTLS)),
     Break("a hold is taken off", "apt-mark -q unhold nvidia-driver-580-open", ("driver", "hold:driver-set")),
     Break(
         "a unit is changed by systemctl edit",
@@ -47,8 +48,8 @@ BREAKS = [
     ),
     Break(
         "a later file wins at the next boot",
-        f"echo 'vm.max_map_count = 65530' >{LATER}",
-        ("overridden", f"{LATER} comes later and sets 65530 at the next boot"),
+        f"sed -n 's/ = .*/ = 7/p' {SYSCTLS} | head -1 >{LATER}",
+        ("overridden", f"{LATER} comes later and sets 7 at the next boot"),
         f"rm {LATER}",
     ),
 ]
@@ -124,18 +125,8 @@ def test_a_bundle_of_a_live_host_and_a_dead_one(quiet: Fleet, tmp_path: Path) ->
     live, dead = quiet.hosts[0], quiet.hosts[1]
     hosts = tmp_path / "dead.yml"
     hosts.write_text(f"all: {{hosts: {{{dead}: {{ansible_host: 192.0.2.254, ansible_ssh_timeout: 2}}}}}}\n")
-    argv = [
-        GB10,
-        "bundle",
-        live,
-        dead,
-        "--out",
-        str(tmp_path / "x.tar.gz"),
-        "-i",
-        str(quiet.inventory),
-        "-i",
-        str(hosts),
-    ]
+    inventories = ["-i", str(quiet.inventory), "-i", str(hosts)]
+    argv = [GB10, "bundle", live, dead, "--out", str(tmp_path / "x.tar.gz"), *inventories]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     with tarfile.open(tmp_path / "x.tar.gz") as archive:

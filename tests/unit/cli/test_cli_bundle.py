@@ -14,6 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from gb10_fleet import bundle, cli, playbook
+from gb10_fleet.callback import gb10_events
 from tests.support.health import reading
 
 CLI = CliRunner()
@@ -116,6 +117,18 @@ def test_a_file_that_is_there_is_not_replaced(asked: dict[str, Any], tmp_path: P
     assert "is there already" in result.output and "playbook" not in asked
     result = CLI.invoke(cli.app, ["bundle", "spark-a", "--out", "no/x", "-i", "a,"])
     assert result.exit_code == 2 and "cannot be written" in result.output
+
+
+@pytest.mark.parametrize(("more", "heard"), [({"__gb10_step": "units"}, True), ({}, False)])
+def test_gb10_hears_what_a_command_of_ours_printed(more: dict[str, str], heard: bool) -> None:
+    sent: list[dict[str, Any]] = []
+    listener = gb10_events.CallbackModule.__new__(gb10_events.CallbackModule)
+    listener._play, listener._step = "", None
+    listener._send = lambda event, **data: sent.append(data)  # type: ignore[method-assign]
+    task = SimpleNamespace(resolved_action="ansible.builtin.command", action="command", name="x", vars=more)
+    result = SimpleNamespace(task=task, host=SimpleNamespace(get_name=lambda: "a"), result={"stdout": "x"})
+    listener._send_result("runner_on_ok", result, heard=False)
+    assert ("res" in sent[0]) is heard
 
 
 def test_the_playbook_has_the_steps_that_are_asked_for() -> None:
