@@ -21,6 +21,7 @@ _WITH_THEM = ("docker-buildx", "docker-compose", "docker-compose-v2", "docker-do
 # By pid file: to ask a socket without its daemon could start one.
 _PID_FILES = {SNAP: "/run/snap.docker/docker.pid", "docker.io": "/run/docker.pid", "moby-engine": "/run/docker.pid"}
 _SNAP = "/snap/docker/current/meta/snap.yaml"
+_SNAPS = "/var/lib/snapd/snaps"  # what is installed, whether it is mounted or not
 _MOST_NAMES = 20
 
 
@@ -52,9 +53,9 @@ def _packaged(host: HostReader, database: Database) -> list[OtherDocker]:
 
 def _snapped(host: HostReader) -> list[OtherDocker]:
     text = host.read(_SNAP)
-    if text is None:
+    if text is None and not any(re.match(r"docker_\d+\.snap\Z", name) for name in host.names(_SNAPS)):
         return []
-    found = re.search(r"^version: *['\"]?([\w.+~-]+)", text, re.MULTILINE)
+    found = re.search(r"^version: *['\"]?([\w.+~-]+)", text or "", re.MULTILINE)
     running = _containers(host, SNAP)
     return [{"kind": SNAP, "version": found[1] if found else None, "packages": [], "containers": running}]
 

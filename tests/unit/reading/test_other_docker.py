@@ -77,3 +77,10 @@ def test_a_snap_and_a_users_own(tmp_path: Path) -> None:
 def test_podmans_stand_in(tmp_path: Path) -> None:
     (found,) = others(host_with(tmp_path, "podman-docker"))
     assert (found["kind"], found["containers"]) == ("podman-docker", None)
+
+
+def test_a_snap_that_is_installed_and_not_mounted(tmp_path: Path) -> None:
+    write(tmp_path, "var/lib/snapd/snaps/docker_3265.snap", "")
+    write(tmp_path, "var/lib/snapd/snaps/dockerish_1.snap", "")
+    (found,) = others(host_with(tmp_path, "vim"))
+    assert (found["kind"], found["version"]) == ("snap", None)
