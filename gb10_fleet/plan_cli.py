@@ -89,7 +89,7 @@ def plan(
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
-            return _overview(memory, image, version, as_json)
+            return _show_all(memory, image, version, as_json)
         if gguf_plan.is_one(str(model)):
             return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency), as_json)
         if write_facts:
@@ -113,13 +113,6 @@ def plan(
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 
-def _overview(memory: float, image: str, version: str, as_json: bool) -> None:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import plan_text, serving_plan
-
-    plans = list(serving_plan.pairs(memory, image, version))
-    _show(plan_text.overview(plans), {"models": [[each.as_dict() for each in pair] for pair in plans]}, as_json)
-
-
 def _named(model: str | None, everything: bool) -> str | None:
     from gb10_fleet import model_files
 
@@ -130,6 +123,13 @@ def _named(model: str | None, everything: bool) -> str | None:
 
 def _show(lines: Sequence[str], document: Mapping[str, Any], as_json: bool) -> None:
     print(json.dumps(document, indent=2) if as_json else "\n".join(map(printable, lines)))
+
+
+def _show_all(memory: float, image: str, version: str, as_json: bool) -> None:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import plan_text, serving_plan
+
+    plans = list(serving_plan.pairs(memory, image, version))
+    _show(plan_text.overview(plans), {"models": [[each.as_dict() for each in pair] for pair in plans]}, as_json)
 
 
 _Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the plan that counts with it

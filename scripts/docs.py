@@ -58,7 +58,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
     ),
-    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md", "SUPPORT.md", "SECURITY.md",
+    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md",
+                  "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)

@@ -755,6 +755,22 @@ def test_a_way_out_names_the_unit_that_failed(
     assert [text for text in failures.WAYS_OUT.values() if "gb10-vllm" in text] == []
 
 
+def test_a_status_that_cannot_be_written_leaves_none_of_an_earlier_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a SIGKILL `ready` stands there; with a full /run whoever reads it would take the next life for ready."""
+    path = tmp_path / "status.json"
+    path.write_text('{"phase": "ready"}')
+    status = Status(path, Notify(""), "digest")
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    status.enter("starting", "checking the host")
+    assert not path.exists()
+
+
 def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "{stem}-status.json"))

@@ -44,6 +44,14 @@ def names(host: HostReader) -> list[str]:
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
 
 
+def of_targets(slo: Mapping[str, float], services: Iterable[str]) -> Samples:
+    """What the services of this host are held to."""
+    named = {"ttft_p95_s": "gb10_slo_ttft_p95_seconds", "error_share": "gb10_slo_error_ratio"}
+    return [
+        one for target, value in slo.items() for name in services for one in sample(named[target], value, service=name)
+    ]
+
+
 class Read(NamedTuple):
     """Metrics of the units, vLLM's own families as text, and for the detectors each unit's status and its counters."""
 
