@@ -39,7 +39,7 @@ def plan(model: str, revision: str, memory: float, context: int, slots: int) -> 
     verdict = "fits one Spark" if fits else f"does not fit: {free / _GIB:.1f} GiB are there for models"
     return [
         f"{name} ({found.architecture}) {verdict}.",
-        f"Weights {said['weights_gib']} GiB, KV cache {said['cache_gib']} GiB for {slots} x {context} tokens "
+        f"Weights {said['weights_gib']} GiB, KV cache at most {said['cache_gib']} GiB for {slots} x {context} tokens "
         f"in 16 bits, {_figure('compute_gib'):g} GiB beside: {gib} GiB. The model was made for {found.context} tokens.",
         *([] if fits else [f"Fix: --max-model-len {said['longest_context']}, or a smaller quantization."]),
         *(_entry(repository, revision, name, gib, context, slots) if fits else []),

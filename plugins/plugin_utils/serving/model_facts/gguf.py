@@ -36,7 +36,7 @@ class Gguf:
     numbers: int  # that a token leaves in the KV cache, of all layers
 
     def cache_bytes(self, tokens: int, form: str = "f16") -> float:
-        """Return the KV cache of so many tokens; of layers with a window it is the most that they take."""
+        """Return the KV cache of so many tokens, at most: layers with a window take less."""
         return tokens * self.numbers * CACHE[form]
 
 
