@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
 from gb10_fleet import (
@@ -184,6 +185,37 @@ def why(
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
     document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **run_end}
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
+
+
+@app.command(cls=NoLists)
+def bundle(
+    ctx: typer.Context,
+    inventory: Inventory,
+    hosts: Annotated[list[str], typer.Argument(help="Hosts, as the inventory names them.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The file to write, such as trouble.tar.gz.")],
+) -> None:
+    """Pack what somebody who helps needs, without names, addresses, serials, keys and prompts. Changes nothing."""
+    from gb10_fleet import bundle as bundles  # here, for no other command needs it: it reads catalogs
+
+    if out.exists():
+        raise typer.BadParameter(f"{out} is there already: name another file with --out, or remove it")
+    order = Order(
+        "gb10.fleet.bundle", inventory, ",".join(hosts), words=ctx.obj, asks=bundles.ASKS, timeout_s=bundles.LONGEST_S
+    )
+    outcome, report = run(order, quiet=True)
+    if not report.answers and not report.messages:
+        end(order, outcome, report, as_json=False)
+    disguise = bundles.names_of(report.answers, hosts, bundles.of_this_machine(inventory))
+    missing = bundles.holes(report.answers, hosts, report.messages, cut=report.cut)
+    try:
+        listed = bundles.pack(
+            disguise, bundles.parts(report.answers, Path("evidence/latest/evidence.json")), missing, out
+        )
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
+    for line in bundles.said(out, listed, disguise):
+        print(printable(line))
+    end(order, outcome, report, as_json=False)
 
 
 @app.command(cls=NoLists)

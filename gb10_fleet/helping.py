@@ -9,7 +9,10 @@ from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
     "Start": ("up", "seed", "enrol", "discover", "doctor", "plan", "site", "validate"),
-    "Look": ("ps", "status", "top", "explain", "why", "drift", "release", "evidence", "report", "catalog", "benchmark"),
+    "Look": (
+        *("ps", "status", "top", "explain", "why", "drift", "release"),
+        *("evidence", "report", "bundle", "catalog", "benchmark"),
+    ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
     "Change a fleet": ("rollout", "resume", "rollback", "undo"),
 }
@@ -18,6 +21,7 @@ _MINE = "-i inventory/mine"
 EXAMPLES: dict[str, tuple[str, str]] = {
     "ask": ("'Why is the sky blue?'", f"'Write a haiku' chat {_MINE} --limit spark-a"),
     "benchmark": ("", f"{_MINE} --limit spark-a"),
+    "bundle": (f"spark-a --out trouble.tar.gz {_MINE}", f"spark-a spark-b --out trouble.tar.gz {_MINE}"),
     "catalog check": ("", "--all"),
     "discover": ("", "192.0.2.11 192.0.2.12 -u nvidia --output inventory/mine/hosts.yml"),
     "doctor": ("", f"{_MINE} --limit spark-a"),

@@ -83,13 +83,15 @@ def plan(
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
-    from gb10_fleet import model_files, recipe_plan, service_plan
+    from gb10_fleet import gguf_plan, model_files, recipe_plan, service_plan
 
     model = _named(model, everything)
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
             return _show_all(memory, image, version, as_json)
+        if gguf_plan.is_one(str(model)):
+            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency), as_json)
         if write_facts:
             return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)

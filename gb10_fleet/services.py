@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import RUNS, Service
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
 MODULE, LAYOUTS = "gb10.fleet.glance", "layouts"
 ASKS = {MODULE: "hosts", LAYOUTS: "msg"}
-RUNS = ("active", "activating", "reloading")
 
 
 class Row(NamedTuple):

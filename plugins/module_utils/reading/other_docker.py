@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import containers
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import Database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import docker_says
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 SNAP, ROOTLESS = "snap", "rootless"
@@ -18,8 +18,7 @@ SNAP, ROOTLESS = "snap", "rootless"
 ENGINES = ("docker.io", "moby-engine", "podman-docker")
 # What shares files or names with Docker's own packages, and leaves with its engine.
 _WITH_THEM = ("docker-buildx", "docker-compose", "docker-compose-v2", "docker-doc", "containerd", "runc")
-# By pid file and socket: to ask a socket without its daemon could start one.
-_SOCKET = "/run/docker.sock"
+# By pid file: to ask a socket without its daemon could start one.
 _PID_FILES = {SNAP: "/run/snap.docker/docker.pid", "docker.io": "/run/docker.pid", "moby-engine": "/run/docker.pid"}
 _SNAP = "/snap/docker/current/meta/snap.yaml"
 _MOST_NAMES = 20
@@ -72,7 +71,7 @@ def _containers(host: HostReader, kind: str) -> list[str] | None:
     pid = host.number(_PID_FILES[kind])
     if pid is None or not host.path(f"/proc/{pid}").exists():
         return []
-    said = docker_says(host.path(_SOCKET), "/containers/json")
+    said = containers.ask(host, "/containers/json")
     return sorted(map(_name, said))[:_MOST_NAMES] if isinstance(said, list) else None
 
 

@@ -39,7 +39,7 @@ _Url = Annotated[str, _URLS]
 _Unit = Annotated[str, Matching(_UNIT, "a unit of ours")]
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
-_RUNS = ("active", "activating", "reloading")
+RUNS = ("active", "activating", "reloading")  # states of a unit
 GIB = 2**30
 
 
@@ -237,5 +237,5 @@ def returned_of(
 ) -> Returned:
     """The verdict on the service of that name among those that were found."""
     of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
-    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]
+    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in RUNS]
     return returned(system, before, sum(of_it), sum(others), limit_gib, within_s if of_it else 0)

@@ -164,6 +164,8 @@ def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     name = asked.host.name
     found = [findings.refused(name, role, text) for role, text in told_once(rendered)]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]
+    waits = any(item["consent"] == "docker_allow_restart" for item in answer["pending"])
+    found += findings.containers_end(asked.subject, answer["ends"], waits)
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,13 @@ def _beside(view: View) -> Iterator[Mapping[str, Any]]:
         }
 
 
+def _ended(containers: Sequence[str]) -> str:
+    """What a restart of Docker means for those who are not ours."""
+    if not containers:
+        return "ends no container of yours that runs now"
+    return f"ends {', '.join(containers)}; they are started again, with their files and without what was in memory"
+
+
 def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[str]:
     """An installed Docker that is older than asked for."""
     installed, asked = DOCKER.installed(view), settings.docker_version
@@ -146,8 +153,7 @@ def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, A
         yield (
             "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
             " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; to change to"
-            " cgroupfs restarts Docker. Which containers run is not looked at (`sudo docker ps` shows them): set"
-            " docker_allow_restart to true when they may stop."
+            f" cgroupfs restarts Docker, which {_ended(docker['ends'])}: set docker_allow_restart to true when it may."
         )
         return
     unknown = "has not said with which cgroup driver (it was asked for `docker info` and did not answer in time)"

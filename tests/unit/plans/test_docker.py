@@ -23,14 +23,14 @@ def planned(facts: dict[str, Any] | None = None, **settings: Any) -> DockerPlan:
     bare = {
         "packages": {},
         "holds": [],
-        "docker": {"running": False, "cgroup_driver": None},
+        "docker": {"running": False, "cgroup_driver": None, "ends": []},
         "apt_sources": {"entries": [], "conflicts": [], "offered": ["docker-ce"]},
     }
     return docker.plan(View("spark-a", {**bare, **(facts or {})}, settings))
 
 
-def running(cgroup_driver: str | None) -> dict[str, Any]:
-    return {"docker": {"running": True, "cgroup_driver": cgroup_driver}}
+def running(cgroup_driver: str | None, *ends: str) -> dict[str, Any]:
+    return {"docker": {"running": True, "cgroup_driver": cgroup_driver, "ends": ends}}
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,11 @@ def running(cgroup_driver: str | None) -> dict[str, Any]:
         ({"holds": ["docker-ce"]}, {}, []),
         (running("cgroupfs"), {}, []),
         (running("systemd"), {}, ["Docker runs with the cgroup driver systemd"]),
+        (running("systemd", "a (b)", "c (d)"), {}, ["ends a (b), c (d); they are started again"]),
         (running("systemd"), {"docker_allow_restart": True}, []),
         (running("systemd"), SYSTEMD_WANTED, []),
         (running("systemd"), {"docker_daemon_options": {"exec-opts": None}}, []),
-        ({"docker": {"running": False, "cgroup_driver": "systemd"}}, {}, []),
+        ({"docker": {"running": False, "cgroup_driver": "systemd", "ends": []}}, {}, []),
         (running(None), {}, ["has not said with which cgroup driver"]),
         (running("none"), {}, ["and its cgroup driver is none: with systemd"]),
         (running(None), SYSTEMD_WANTED, []),

@@ -317,6 +317,10 @@ def test_what_cannot_be_judged_costs_no_metric(spark: Spark) -> None:
     kept.write_text(json.dumps([{"steady_s": sample["steady_s"]}]))  # of another version
     found = samples(spark.text(1015))
     assert 'gb10_unknown{part="now",path="findings"}' in found and "gb10_gpu_clock_hertz" in found
+    for other in ([{}], [5], [None], [{"steady_s": "1000"}]):
+        kept.write_text(json.dumps(other))
+        assert "gb10_gpu_clock_hertz" in samples(spark.text(1015))
+        assert len(json.loads(kept.read_text())) == 1
 
 
 def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> None:

@@ -164,9 +164,12 @@ class Status:
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
         with contextlib.suppress(OSError):  # a full /run must not take the model down
-            new.write_text(text, encoding="utf-8")
-            new.chmod(0o644)
-            new.replace(self.path)
+            try:
+                new.write_text(text, encoding="utf-8")
+                new.chmod(0o644)
+                new.replace(self.path)
+            except OSError:  # no word is better than that of an earlier life
+                self.path.unlink(missing_ok=True)
 
 
 def read_status(path: Path) -> dict[str, Any]:
