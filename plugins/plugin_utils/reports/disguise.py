@@ -102,7 +102,7 @@ class Disguise:
             return text
         if address.version == 6:
             return self._word("address6", address.compressed)
-        network, _, host = text.rpartition(".")
+        network, __, host = text.rpartition(".")
         return text if network.startswith("255.") else f"{self._word('network', network)}.{host}"
 
     def _name(self, found: re.Match[str]) -> str:
