@@ -29,15 +29,16 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals 
 
 from gb10_fleet import authority
 from gb10_fleet.ending import by_name, show
+from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.services import ASKS, LAYOUTS, answers_of, owners, rows
+from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
 from gb10_fleet.up.people import Person, Stop
 
 app = typer.Typer()
 
-FOLDER = Path("group_vars/all/share")
-_CERTIFICATES = "share_certificates"  # by host, each with its key
+FILE = "share.yml"  # a further source of the inventory: in it no word of a host is a template
+_CERTIFICATE = "gateway_certificate_text"
 _PORT = 8443  # of the role
 _TRIES = 20  # seconds, one try in each; NGINX reads its keys anew within one
 _OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
@@ -77,44 +78,48 @@ def share(
 
 @dataclass(frozen=True)
 class Kept:
-    """What the inventory has of it: `keys` by client, `certificate` with its key as one PEM text."""
+    """What the inventory has of it, beside its hosts.yml. Ansible reads no file that ends in .txt."""
 
     folder: Path
 
     @property
     def trusted(self) -> Path:
         """The file that clients trust."""
-        return self.folder / "authority.pem"
-
-    @property
-    def _variables(self) -> Path:
-        return self.folder / "share.yml"
+        return self.folder / "share-authority.txt"
 
     def read(self) -> dict[str, Any]:
+        """Return `hosts` with addresses and certificates, and `vars` of all with the keys; empty: nobody has a key."""
+        file = self.folder / FILE
         try:
-            found = yaml.safe_load(self._variables.read_text(encoding="utf-8"))
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
+            return {"hosts": dict(found["hosts"]), "vars": dict(found["vars"])}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise Stop(f"{self._variables} cannot be read: {error}", Outcome.failed) from None
-        return found if isinstance(found, dict) else {}
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+            raise Stop(f"{file} cannot be read ({error}); correct it, or move it away", Outcome.failed) from None
 
-    def write(self, variables: Mapping[str, Any]) -> None:
+    def write(self, said: Mapping[str, Any]) -> None:
         """Replace it, whole or not at all; with nothing in it there is no file, and no gateway."""
-        if not variables:
-            return self._variables.unlink(missing_ok=True)
-        text = yaml.safe_dump(dict(variables), sort_keys=False, width=120)
-        _secret(self._variables, f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}")
+        file = self.folder / FILE
+        if not said:
+            return file.unlink(missing_ok=True)
+        refuse_templates(said)
+        text = yaml.safe_dump({"all": dict(said)}, sort_keys=False, width=120)
+        _secret(file, f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}")
 
     def authority(self) -> authority.Authority:
         """Return the one that is there, or a new one."""
-        key = self.folder / "authority.key"
+        key = self.folder / "share-authority-key.txt"
         if key.exists() and self.trusted.exists():
             return authority.Authority(self.trusted.read_text(encoding="ascii"), key.read_text(encoding="ascii"))
         made = authority.found("gb10-fleet share", _days("authority_days"), datetime.now(UTC))
         _secret(key, made.key)
         self.trusted.write_text(made.certificate, encoding="ascii")
         return made
+
+
+def _keys(said: Mapping[str, Any]) -> dict[str, str]:
+    return dict(said.get("vars", {}).get("gateway_keys") or {})
 
 
 @dataclass
@@ -125,26 +130,26 @@ class _Share:
 
     @property
     def kept(self) -> Kept:
-        return Kept(self.folder / FOLDER)
+        return Kept(self.folder)
 
     def listed(self) -> dict[str, Any]:
         """Say who has a key, without the keys."""
-        variables = self.kept.read()
-        names = sorted(variables.get("gateway_keys") or {})
+        said = self.kept.read()
+        names = sorted(_keys(said))
         if not names:
             self.person.say("Nobody: the model answers on the Spark itself only. `gb10 share NAME` lets a client in.")
             return {"clients": []}
-        ends = min(map(authority.end, variables[_CERTIFICATES].values()))
+        ends = min(authority.end(own[_CERTIFICATE]) for own in said["hosts"].values())
         self.person.say(*names, f"The certificate ends on {ends:%Y-%m-%d}; `gb10 share NAME` renews it in time.")
         return {"clients": names, "certificate_ends": ends.isoformat()}
 
     def revoked(self, name: str) -> dict[str, Any]:
-        variables = self.kept.read()
-        keys = dict(variables.get("gateway_keys") or {})
+        before = self.kept.read()
+        keys = _keys(before)
         if keys.pop(name, None) is None:
             known = ", ".join(sorted(keys)) or "nobody"
             raise Stop(f"{name} has no key; these have one: {known}", Outcome.refused)
-        self._bring({**variables, "gateway_keys": keys} if keys else {}, variables)
+        self._bring({**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}, before)
         rest = f"{counted(len(keys), 'client')} left" if keys else "nobody is left, and port 8443 is closed again"
         self.person.say(f"{name} is out: its key opens nothing any more; {rest}.")
         return {"revoked": name, "clients": sorted(keys)}
@@ -156,20 +161,17 @@ class _Share:
         addresses = self._addresses(ours=bool(before))
         if not before:
             self._ask(name, addresses)
-        self._refuse_hidden()
         made = self.kept.authority()
-        keys = {**(before.get("gateway_keys") or {})}
+        keys = _keys(before)
         keys.setdefault(name, secrets.token_hex(32))
-        known = before.get(_CERTIFICATES) or {}
+        known = {host: own.get(_CERTIFICATE, "") for host, own in before.get("hosts", {}).items()}
         after = {
-            **before,
-            "gateway_address": f"{{{{ {addresses!r}.get(inventory_hostname, '') }}}}",
-            # A host gets its own and no other: root on one must not pass for the gateway of another.
-            _CERTIFICATES: {
-                host: self._certificate(known.get(host, ""), made, address) for host, address in addresses.items()
+            # A certificate for each: root on one host must not pass for the gateway of another.
+            "hosts": {
+                host: {"gateway_address": address, _CERTIFICATE: _certificate(known.get(host, ""), made, [address])}
+                for host, address in addresses.items()
             },
-            "gateway_certificate_text": f"{{{{ {_CERTIFICATES}.get(inventory_hostname, '') }}}}",
-            "gateway_keys": keys,
+            "vars": {"gateway_keys": keys},
         }
         self._bring(after, before)
         urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
@@ -186,10 +188,8 @@ class _Share:
             self._refuse(order, outcome or Outcome.failed, report)
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
-        reach: dict[str, Any] = next(
-            (json.loads(each["msg"])["reach"] for each in report.answers[LAYOUTS].values()), {}
-        )
-        theirs = owners(reach)  # a host may claim what is none of its own, and a client would be told its address
+        reach = reach_of(report)
+        theirs = owners(reach)  # a host may claim what is none of its own, and clients would be told its address
         heads = dict.fromkeys(
             row.host for row in found if row.rank == 0 and (not theirs or row.host in theirs.get(row.said["name"], ()))
         )
@@ -211,23 +211,6 @@ class _Share:
             f"Open it, and give {name} a key? [y]es or [n]o:", "say --yes"
         ).lower() not in ("y", "yes"):
             raise Stop("nothing was changed", Outcome.refused)
-
-    def _refuse_hidden(self) -> None:
-        """A folder would hide a file of the same group from Ansible."""
-        place = self.folder / FOLDER.parent
-        files = [place.with_suffix(kind) for kind in (".yml", ".yaml", ".json")]
-        if file := next((file for file in files if file.exists() and not place.is_dir()), None):
-            raise Stop(
-                f"{file} is there, and a folder {place} would hide it. Fix: move it to {place / 'main'}{file.suffix}",
-                Outcome.refused,
-            )
-
-    def _certificate(self, known: str, made: authority.Authority, address: str) -> str:
-        """Return the one that is there while it is for this address and half of its time is left; else a new one."""
-        addresses, days, now = [address], _days("certificate_days"), datetime.now(UTC)
-        if known and authority.serves(known, made, addresses) and authority.end(known) - now > timedelta(days=days / 2):
-            return known
-        return authority.signed(made, addresses, days, now)
 
     def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         """Have the hosts know it. What was refused has changed nothing, so the inventory is as before."""
@@ -256,6 +239,14 @@ class _Share:
             if fault := _fault(address, key, self.kept.trusted):
                 return f"{host} does not answer from here: {fault}"
         return ""
+
+
+def _certificate(known: str, made: authority.Authority, addresses: Sequence[str]) -> str:
+    """Return the one that is there while it is for these addresses and half of its time is left; else a new one."""
+    days, now = _days("certificate_days"), datetime.now(UTC)
+    if known and authority.serves(known, made, addresses) and authority.end(known) - now > timedelta(days=days / 2):
+        return known
+    return authority.signed(made, addresses, days, now)
 
 
 def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) -> Iterator[str]:
@@ -317,11 +308,12 @@ def _address(host: str, login: str) -> str:
 
 
 def _folder(inventories: Sequence[str]) -> Path:
-    """Return the folder that the keys go into: that of the one inventory."""
-    if len(inventories) != 1 or "," in inventories[0]:
-        raise Stop("gb10 share writes into one inventory: name that one with -i", Outcome.refused)
-    path = Path(inventories[0])
-    return path if path.is_dir() else path.parent
+    """Return the folder of the inventory, which gets one more file."""
+    if len(inventories) != 1 or not Path(inventories[0]).is_dir():
+        raise Stop(
+            "gb10 share writes a file into the folder of the inventory: name that folder with -i", Outcome.refused
+        )
+    return Path(inventories[0])
 
 
 def _days(name: str) -> float:
@@ -330,7 +322,6 @@ def _days(name: str) -> float:
 
 def _secret(file: Path, text: str) -> None:
     """Replace a file that only its owner reads."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}-{os.getpid()}~")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:

@@ -48,14 +48,18 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",
     ),
-    "Serve": ("docs/models.md", "docs/images.md", "docs/registries.md", "docs/router.md", "docs/benchmark.md"),
+    "Serve": (
+        "docs/models.md", "docs/engines.md", "docs/images.md", "docs/registries.md", "docs/router.md",
+        "docs/benchmark.md",
+    ),
     "Roles": ("roles/*/README.md",),
     "Reference": ("docs/rules.md", "docs/runbooks/*.md", "reference/index.rst"),
     "How it is built": (
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
     ),
-    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md", "SUPPORT.md", "SECURITY.md",
+    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md",
+                  "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)

@@ -22,15 +22,15 @@ import time
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import FOLDER as STATE
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import LAST
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_pressure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.lock import BOOT_ID, writing_now
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
 CONFIG = "/etc/gb10-fleet/host-guard.json"
-STATE = "/var/lib/gb10-host-guard"
 REASON, STARTS = "reason.json", "starts.json"
-LAST = "last.json"  # the reason of the last reboot
 PRESSURE = "/proc/pressure/memory"
 DAY_S = 86400.0
 REPORT, REBOOT = "report", "reboot"

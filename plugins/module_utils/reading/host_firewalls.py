@@ -17,7 +17,8 @@ UFW, FIREWALLD = "ufw", "firewalld"
 ANY = "any"
 # ### tuple ### allow tcp 8443 0.0.0.0/0 any 192.0.2.0/24 in_eth0   (an application's name may stand before the end)
 _TUPLE = re.compile(
-    r"### tuple ### (?:allow|limit)\S* (\w+) (\S+) \S+ \S+ (\S+) (?:\S+ \S+ )?in(?:_(\S+))?(?: comment=\S+)?$", re.MULTILINE
+    r"### tuple ### (?:allow|limit)\S* (\w+) (\S+) \S+ \S+ (\S+) (?:\S+ \S+ )?in(?:_(\S+))?(?: comment=\S+)?$",
+    re.MULTILINE,
 )
 _PORT = re.compile(r"<port\b[^>]*>")
 _INTERFACE = re.compile(r"<interface\b[^>]*>")

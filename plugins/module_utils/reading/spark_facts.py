@@ -128,8 +128,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
     """
     database = database_of(host)
-    names = sorted(name for name in database.installed if PACKAGES.match(name))
-    packages = {name: database.installed[name].version for name in names}
+    packages = {name: database.installed[name].version for name in sorted(database.installed) if PACKAGES.match(name)}
     network = network_of(host)
     seen = read_interfaces(host, network)
     rails = read_rails(host, seen)
@@ -159,11 +158,11 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "gpu": read_identity(host),
         "driver": driver_of(host, packages, database.holds),
         "packages": packages,
-        "installed_by_us": sorted(installed_by_us(host).intersection(names)),
+        "installed_by_us": sorted(installed_by_us(host).intersection(packages)),
         "holds": list(database.holds),
         "apt": read_apt(host, database),
         "apt_sources": read_apt_sources(host, database),
-        "apt_preferences": apt_preferences.read_earlier(host.system, names),
+        "apt_preferences": apt_preferences.read_earlier(host.system, list(packages)),
         "docker": read_docker(host, packages),
         "other_docker": read_others(host, database),
         "host_firewalls": read_firewalls(host),

@@ -80,11 +80,16 @@ def safe_path(path: str) -> bool:
 
 
 def wanted(said: Mapping[str, Any], model: str, revision: str, exclude: Sequence[str]) -> Model:
-    """What the hub lists, without what is excluded. Patterns as the hub's own tool takes them."""
+    """What the hub lists, without what is excluded. Patterns as its own tool takes them; `!` keeps."""
     patterns = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in exclude]
+    kept = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     files = [
         [file["path"], file["size"], file["hash"]]
         for file in said["files"]
-        if not any(fnmatch.fnmatchcase(file["path"], pattern) for pattern in patterns)
+        if _fits(file["path"], kept) or not _fits(file["path"], patterns)
     ]
     return parse_model({"model": model, "revision": revision, "commit": said["commit"], "files": files})
+
+
+def _fits(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)

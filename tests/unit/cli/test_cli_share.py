@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -47,7 +46,7 @@ class Fleet:
 
     def __init__(self, folder: Path, **reach: Any) -> None:
         self.folder, self.port, self.server = folder, free_port(), None
-        self.file = folder / share_cli.FOLDER / "share.yml"
+        self.file = folder / share_cli.FILE
         self.orders: list[Order] = []
         self.outcome = Outcome.done
         self.reach = {"login": "you@192.0.2.11", "gateway": None, **reach}
@@ -70,9 +69,9 @@ class Fleet:
         self.close()
         if not self.file.exists():
             return
-        known = yaml.safe_load(self.file.read_text())
+        known = variables(self)
         pem = self.folder / "of-the-host.pem"
-        pem.write_text(known["share_certificates"]["a"])
+        pem.write_text(known["gateway_certificate_text"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         pem.unlink()
@@ -100,6 +99,11 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     made.close()
 
 
+def variables(fleet: Fleet) -> dict[str, Any]:
+    said = yaml.safe_load(fleet.file.read_text())["all"]
+    return {**said["vars"], **said["hosts"]["a"]}
+
+
 def call(fleet: Fleet, *words: str) -> Any:
     return CLI.invoke(cli.app, ["share", *words, "-i", str(fleet.folder)])
 
@@ -107,25 +111,25 @@ def call(fleet: Fleet, *words: str) -> Any:
 def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet) -> None:
     result = call(fleet, "laptop", "--yes")
     assert result.exit_code == 0, result.output
-    known = yaml.safe_load(fleet.file.read_text())
+    known = variables(fleet)
     key = known["gateway_keys"]["laptop"]
     assert (
         f"    {key}\n" in result.stdout and "Tried from here: it answers, and refuses who has no key" in result.stdout
     )
     assert f"https://127.0.0.1:{fleet.port}/v1" in result.stdout
-    assert jinja2.Template(known["gateway_address"]).render(inventory_hostname="a") == "127.0.0.1"
-    assert jinja2.Template(known["gateway_address"]).render(inventory_hostname="other") == ""
+    hosts = yaml.safe_load(fleet.file.read_text())["all"]["hosts"]
+    assert hosts.keys() == {"a"} and hosts["a"]["gateway_address"] == "127.0.0.1"
     assert not any(key in str(order) for order in fleet.orders), "a key in a command line"
 
     assert json.loads(call(fleet, "phone", "--json").stdout)["client"] == "phone"
-    again = yaml.safe_load(fleet.file.read_text())
+    again = variables(fleet)
     assert again["gateway_keys"]["laptop"] == key and len(again["gateway_keys"]) == 2
-    assert again["share_certificates"] == known["share_certificates"], "a client would have to trust anew"
+    assert again["gateway_certificate_text"] == known["gateway_certificate_text"], "a client would have to trust anew"
     listed = call(fleet, "--list")
     assert listed.stdout.startswith("laptop\nphone\n") and key not in listed.stdout
 
     assert call(fleet, "--revoke", "laptop").exit_code == 0
-    assert list(yaml.safe_load(fleet.file.read_text())["gateway_keys"]) == ["phone"]
+    assert list(variables(fleet)["gateway_keys"]) == ["phone"]
     assert call(fleet, "--revoke", "laptop").exit_code == Outcome.refused
     assert call(fleet, "--revoke", "phone").exit_code == 0
     assert not fleet.file.exists() and call(fleet, "--list").stdout.startswith("Nobody: ")
@@ -134,12 +138,11 @@ def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet)
 def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet: Fleet) -> None:
     os.umask(0o022)
     call(fleet, "laptop", "--yes")
-    folder = fleet.folder / share_cli.FOLDER
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
-    assert modes == {"share.yml": 0o600, "authority.key": 0o600, "authority.pem": 0o644}
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in fleet.folder.glob("share*")}
+    assert modes == {"share.yml": 0o600, "share-authority-key.txt": 0o600, "share-authority.txt": 0o644}
     argv = [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(fleet.folder), "--host", "a"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert json.loads(shown.stdout)["gateway_keys"] == yaml.safe_load(fleet.file.read_text())["gateway_keys"]
+    assert json.loads(shown.stdout)["gateway_keys"] == variables(fleet)["gateway_keys"]
     assert not shown.stderr, "a file of the folder is no inventory"
 
 
@@ -153,7 +156,7 @@ def test_what_was_refused_leaves_the_inventory_as_it_was(fleet: Fleet) -> None:
 def test_a_failed_run_is_gone_on_with(fleet: Fleet) -> None:
     fleet.outcome = Outcome.failed
     assert call(fleet, "laptop", "--yes").exit_code == Outcome.failed
-    key = yaml.safe_load(fleet.file.read_text())["gateway_keys"]["laptop"]
+    key = variables(fleet)["gateway_keys"]["laptop"]
     fleet.outcome = Outcome.done
     assert json.loads(call(fleet, "laptop", "--json").stdout)["key"] == key
 
@@ -177,10 +180,9 @@ def test_a_gateway_of_the_inventory_is_left_to_it(fleet: Fleet) -> None:
     assert "your inventory has a gateway already" in call(fleet, "laptop", "--yes").stderr
 
 
-def test_no_folder_hides_a_file_of_the_inventory(fleet: Fleet) -> None:
-    (fleet.folder / "group_vars").mkdir()
-    (fleet.folder / "group_vars/all.yml").write_text("a: 1\n")
-    assert "would hide it. Fix: move it to" in call(fleet, "laptop", "--yes").stderr
+def test_an_inventory_that_is_a_file_gets_no_second_one(fleet: Fleet) -> None:
+    result = CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(fleet.folder / "hosts.yml")])
+    assert result.exit_code == Outcome.refused and "name that folder with -i" in result.stderr
 
 
 def test_one_question_at_a_time(fleet: Fleet) -> None:
@@ -196,16 +198,15 @@ def test_the_address_is_one_that_others_reach() -> None:
 # -- certificates
 
 
-def test_a_certificate_is_renewed_for_another_address_and_after_half_of_its_time(fleet: Fleet) -> None:
+def test_a_certificate_is_renewed_for_another_address_and_after_half_of_its_time() -> None:
     made = authority.found("x", 3650, NOW)
     text = authority.signed(made, ["192.0.2.11"], 365, NOW)
     assert authority.serves(text, made, ["192.0.2.11"]) and authority.end(text) == NOW + timedelta(days=365)
     assert not authority.serves(text, made, ["192.0.2.11", "192.0.2.12"])
     assert not authority.serves(text, authority.found("x", 3650, NOW), ["192.0.2.11"]), "of another authority"
-    task = share_cli._Share(fleet.folder, Order("", []), share_cli.Person())
     for days, kept in ((365, True), (183, True), (180, False)):
         old = authority.signed(made, ["192.0.2.11"], days, datetime.now(UTC))
-        known = task._certificate(old, made, "192.0.2.11")
+        known = share_cli._certificate(old, made, ["192.0.2.11"])
         assert (known == old) is kept
 
 
@@ -243,11 +244,9 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
     monkeypatch.setattr(share_cli, "_address", lambda host, login: addresses[host])
     monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
     assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
-    known = yaml.safe_load((tmp_path / share_cli.FOLDER / "share.yml").read_text())
-    pems = known["share_certificates"]
-    made = authority.Authority((tmp_path / share_cli.FOLDER / "authority.pem").read_text(), "")
-    assert pems.keys() == {"a", "b"}
-    assert all(authority.serves(pem, made, [addresses[host]]) for host, pem in pems.items())
-    text = jinja2.Template(known["gateway_certificate_text"])
-    assert text.render(**known, inventory_hostname="a").strip() == pems["a"].strip()
-    assert text.render(**known, inventory_hostname="evil") == ""
+    hosts = yaml.safe_load((tmp_path / share_cli.FILE).read_text())["all"]["hosts"]
+    made = share_cli.Kept(tmp_path).authority()
+    assert hosts.keys() == {"a", "b"}
+    assert all(
+        authority.serves(own["gateway_certificate_text"], made, [addresses[host]]) for host, own in hosts.items()
+    )

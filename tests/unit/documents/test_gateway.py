@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
+from gb10_fleet import authority
 from tests.support import smuggling
 from tests.support.attacker import tally
 from tests.support.ports import free_port
@@ -778,6 +780,38 @@ def test_tls_from_1_2_on(tmp_path: Path) -> None:
             context.wrap_socket(plain, server_hostname="127.0.0.1")
         said = Gateway(tmp_path, port, Upstream(0), Log(tmp_path / "log")).send(request("GET /v1/models"))
         assert status(said) == 400, "plain HTTP is not spoken"
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+@needs_nginx
+def test_a_client_of_gb10_share_trusts_one_file(tmp_path: Path) -> None:
+    """Certificate and key in one file, as the role keeps the text of the inventory."""
+    port, now = free_port(), datetime.now(UTC)
+    made = authority.found("x", 2, now)
+    text = authority.signed(made, ["127.0.0.1"], 2, now)
+    config = written(tmp_path, port, free_port(), gateway_plain_http=False, gateway_certificate_text=text)
+    (tmp_path / "gateway.pem").write_text(text)
+    config.write_text(config.read_text().replace(PEM, str(tmp_path / "gateway.pem")))
+    (tmp_path / "trusted").write_text(made.certificate)
+    with (tmp_path / "stderr").open("wb") as stderr:
+        running = subprocess.Popen(command(config), stderr=stderr)
+    try:
+        await_port(port, running, tmp_path / "stderr")
+        for trusted, reached in ((tmp_path / "trusted", True), (None, False)):
+            context = ssl.create_default_context(cafile=trusted)
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+                try:
+                    client = context.wrap_socket(plain, server_hostname="127.0.0.1")
+                except ssl.SSLCertVerificationError:
+                    assert not reached
+                    continue
+                assert reached
+                client.sendall(request("GET /v1/models", key=None))
+                assert status(client.recv(65536)) == 401
+                client.close()
     finally:
         running.terminate()
         running.wait(30)

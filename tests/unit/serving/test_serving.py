@@ -252,6 +252,12 @@ def test_a_sound_is_sent_as_a_form(http: Callable[[Handler], str]) -> None:
         assert (sound.getnframes(), sound.getframerate()) == (16000, 16000)
 
 
+@pytest.mark.parametrize(("phase", "verdict"), [("formation", "serving"), ("ready", "engine_dead")])
+def test_a_server_may_answer_503_while_it_loads(phase: str, verdict: str) -> None:
+    server = Server(health=[Reply(503)] * 5 + [Reply(200)])
+    assert server.probe(status=lambda: {"phase": phase, "failures": 0}).verdict == verdict
+
+
 def test_one_503_is_no_dead_engine() -> None:
     assert Server(health=[Reply(503), Reply(503), REFUSED, Reply(503), Reply(200)]).probe().verdict == "serving"
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -41,6 +42,14 @@ Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of 
 def names(host: HostReader) -> list[str]:
     """Of all services that have run here since the boot: vllm, and vllm-NAME."""
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
+
+
+def of_targets(slo: Mapping[str, float], services: Iterable[str]) -> Samples:
+    """What the services of this host are held to."""
+    named = {"ttft_p95_s": "gb10_slo_ttft_p95_seconds", "error_share": "gb10_slo_error_ratio"}
+    return [
+        one for target, value in slo.items() for name in services for one in sample(named[target], value, service=name)
+    ]
 
 
 class Read(NamedTuple):
@@ -82,7 +91,7 @@ def _of_service(
     if not place:
         return samples, status, None
     owner = asking.said_by_unit(host.system.place(_status_of(name)))
-    text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
+    text = notes.read(f"serving.{name}", lambda: in_names_of_vllm(fetch(*place, owner)))
     return samples + sample("gb10_service_answers", text is not None, service=name), status, text
 
 

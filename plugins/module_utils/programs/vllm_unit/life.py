@@ -365,11 +365,15 @@ class Life:
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
+                if self.link and self.link.heads:
+                    self.link.serves()
             if not process:
                 process = self._main_process()
                 if process:
                     self.notify("READY=1")
-            if self.door.opens(process):
+            # A server that is asked may listen and refuse long before it serves.
+            asked_still = bool(self.config.ready_url) and self.log.phase != "ready"
+            if not asked_still and self.door.opens(process):
                 say("the container listens: the gateway lets requests through")
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)
