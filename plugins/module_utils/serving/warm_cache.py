@@ -206,7 +206,7 @@ class WarmCache:
     def _shelve(self, name: str, cold_s: float) -> None:
         """Of what the container wrote, the plain files: it goes where other containers run it."""
         path = warm.archive(self.shelf, name)
-        size = sum(status.st_size for __, __, status in plain_files(self.making))
+        size = sum(status.st_size for *__, status in plain_files(self.making))
         if not size:
             raise self._failed("vLLM compiled nothing (--enforce-eager?)")
         self.tell("keeping what is compiled", 0, size)
@@ -352,8 +352,8 @@ def _need(size: int, most: int) -> None:
 def superseded(kept: Sequence[tuple[Path, int, float]], coming: int, budget: int) -> list[Path]:
     """The oldest archives, until all that is left fits into the budget together with the new one."""
     gone: list[Path] = []
-    left = sum(size for __, size, __ in kept) + coming
-    for path, size, __ in sorted(kept, key=lambda each: each[2]):
+    left = sum(size for __, size, __age in kept) + coming
+    for path, size, __age in sorted(kept, key=lambda each: each[2]):
         if left <= budget:
             break
         gone.append(path)

@@ -14,6 +14,8 @@ def faults(tree: ast.AST, travels: bool) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id == "_":
             yield node.lineno, "call it `__`: ansible-test forbids `_`, which is a translation to others"
+        if isinstance(node, ast.Name) and node.id in ("foo", "bar", "baz"):
+            yield node.lineno, f"{node.id} says nothing: ansible-test forbids it"
         if not travels or not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -24,7 +26,13 @@ def faults(tree: ast.AST, travels: bool) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("for _ in x: pass", "`__`"), ("print(1)", "sys.stdout"), ("sys.exit(1)", "SystemExit")]
+    ("text", "words"),
+    [
+        ("for _ in x: pass", "`__`"),
+        ("bar = 1", "says nothing"),
+        ("print(1)", "sys.stdout"),
+        ("sys.exit(1)", "SystemExit"),
+    ],
 )
 def test_a_fault_is_seen(text, words):
     ((line, said),) = faults(ast.parse(text), travels=True)

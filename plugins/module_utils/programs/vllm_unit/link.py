@@ -277,7 +277,9 @@ class Link:
     def _greet(self, peer: Peer, message: Mapping[str, Any]) -> bool:
         rank, settings = message.get("rank"), message.get("settings")
         members = self.join.members
-        if message.get("hello") != PROTOCOL or not isinstance(settings, dict) or not _is_integer(rank):
+        if message.get("hello") != PROTOCOL or not isinstance(settings, dict):
+            return False
+        if not isinstance(rank, int) or isinstance(rank, bool):
             return False
         if not 0 < rank < len(members) or members[rank].address != peer.address:
             return False
@@ -298,7 +300,7 @@ class Link:
         for name, value in message.items():
             if name in ("differs", "missing") and not isinstance(value, list):
                 return False
-            if name == "prepare" and not _is_integer(value):
+            if name == "prepare" and (not isinstance(value, int) or isinstance(value, bool)):
                 return False
             if name == "go" and (not self.ready_round or value != self.ready_round):
                 return False
@@ -409,8 +411,3 @@ class Link:
             self.called = self.called and peer.rank is None  # the round was for those that were there
         else:
             self.others_missing = []
-
-
-def _is_integer(value: Any) -> bool:
-    """Tell a number from what JSON calls true."""
-    return isinstance(value, int) and not isinstance(value, bool)
