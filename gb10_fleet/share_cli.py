@@ -38,6 +38,7 @@ from gb10_fleet.up.people import Person, Stop
 app = typer.Typer()
 
 FILE = "share.yml"  # a further source of the inventory: in it no word of a host is a template
+_CERTIFICATE = "gateway_certificate_text"
 _PORT = 8443  # of the role
 _TRIES = 20  # seconds, one try in each; NGINX reads its keys anew within one
 _OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
@@ -87,7 +88,7 @@ class Kept:
         return self.folder / "share-authority.txt"
 
     def read(self) -> dict[str, Any]:
-        """Return `hosts` with addresses and certificates, and `vars` of all with keys; empty: nobody has a key."""
+        """Return `hosts` with addresses and certificates, and `vars` of all with the keys; empty: nobody has a key."""
         file = self.folder / FILE
         try:
             found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
@@ -138,7 +139,7 @@ class _Share:
         if not names:
             self.person.say("Nobody: the model answers on the Spark itself only. `gb10 share NAME` lets a client in.")
             return {"clients": []}
-        ends = min(authority.end(each["gateway_certificate_text"]) for each in said["hosts"].values())
+        ends = min(authority.end(own[_CERTIFICATE]) for own in said["hosts"].values())
         self.person.say(*names, f"The certificate ends on {ends:%Y-%m-%d}; `gb10 share NAME` renews it in time.")
         return {"clients": names, "certificate_ends": ends.isoformat()}
 
@@ -163,14 +164,11 @@ class _Share:
         made = self.kept.authority()
         keys = _keys(before)
         keys.setdefault(name, secrets.token_hex(32))
-        known = {host: str(each["gateway_certificate_text"]) for host, each in before.get("hosts", {}).items()}
+        known = {host: own.get(_CERTIFICATE, "") for host, own in before.get("hosts", {}).items()}
         after = {
-            # A host gets its own certificate and no other: root on one must not pass for the gateway of another.
+            # A certificate for each: root on one host must not pass for the gateway of another.
             "hosts": {
-                host: {
-                    "gateway_address": address,
-                    "gateway_certificate_text": _certificate(known.get(host, ""), made, [address]),
-                }
+                host: {"gateway_address": address, _CERTIFICATE: _certificate(known.get(host, ""), made, [address])}
                 for host, address in addresses.items()
             },
             "vars": {"gateway_keys": keys},
@@ -191,7 +189,7 @@ class _Share:
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
         reach = reach_of(report)
-        theirs = owners(reach)  # a host may claim what is none of its own, and a client would be told its address
+        theirs = owners(reach)  # a host may claim what is none of its own, and clients would be told its address
         heads = dict.fromkeys(
             row.host for row in found if row.rank == 0 and (not theirs or row.host in theirs.get(row.said["name"], ()))
         )

@@ -71,7 +71,7 @@ class Fleet:
             return
         known = variables(self)
         pem = self.folder / "of-the-host.pem"
-        pem.write_text(certificates(self)["a"])
+        pem.write_text(known["gateway_certificate_text"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         pem.unlink()
@@ -100,13 +100,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
 
 
 def variables(fleet: Fleet) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(fleet.file.read_text())["all"]["vars"]
-    return found
-
-
-def certificates(fleet: Fleet) -> dict[str, str]:
-    hosts = yaml.safe_load(fleet.file.read_text())["all"]["hosts"]
-    return {host: known["gateway_certificate_text"] for host, known in hosts.items()}
+    said = yaml.safe_load(fleet.file.read_text())["all"]
+    return {**said["vars"], **said["hosts"]["a"]}
 
 
 def call(fleet: Fleet, *words: str) -> Any:
@@ -122,14 +117,14 @@ def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet)
         f"    {key}\n" in result.stdout and "Tried from here: it answers, and refuses who has no key" in result.stdout
     )
     assert f"https://127.0.0.1:{fleet.port}/v1" in result.stdout
-    first = certificates(fleet)
-    assert yaml.safe_load(fleet.file.read_text())["all"]["hosts"]["a"]["gateway_address"] == "127.0.0.1"
+    hosts = yaml.safe_load(fleet.file.read_text())["all"]["hosts"]
+    assert hosts.keys() == {"a"} and hosts["a"]["gateway_address"] == "127.0.0.1"
     assert not any(key in str(order) for order in fleet.orders), "a key in a command line"
 
     assert json.loads(call(fleet, "phone", "--json").stdout)["client"] == "phone"
     again = variables(fleet)
     assert again["gateway_keys"]["laptop"] == key and len(again["gateway_keys"]) == 2
-    assert certificates(fleet) == first, "a client would have to trust anew"
+    assert again["gateway_certificate_text"] == known["gateway_certificate_text"], "a client would have to trust anew"
     listed = call(fleet, "--list")
     assert listed.stdout.startswith("laptop\nphone\n") and key not in listed.stdout
 
@@ -250,7 +245,8 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
     monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
     assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
     hosts = yaml.safe_load((tmp_path / share_cli.FILE).read_text())["all"]["hosts"]
-    made = authority.Authority((tmp_path / "share-authority.txt").read_text(), "")
+    made = share_cli.Kept(tmp_path).authority()
     assert hosts.keys() == {"a", "b"}
-    for host, known in hosts.items():
-        assert authority.serves(known["gateway_certificate_text"], made, [addresses[host]])
+    assert all(
+        authority.serves(own["gateway_certificate_text"], made, [addresses[host]]) for host, own in hosts.items()
+    )
