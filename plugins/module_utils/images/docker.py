@@ -99,7 +99,7 @@ def saved(image: str) -> Iterator[Reader]:
     """What `docker save` gives out."""
     with tempfile.TemporaryFile() as said:
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 ["docker", "save", "--", image], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
             )
         except OSError as error:

@@ -80,7 +80,7 @@ def unpacked(source: Reader, budget: Budget) -> Iterator[BinaryIO]:
 def _zstd(packed: BinaryIO) -> Iterator[Reader]:
     """By the command: Python has it from 3.14 on."""
     try:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             ["zstd", "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except OSError:

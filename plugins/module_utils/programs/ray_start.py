@@ -228,7 +228,7 @@ class Launcher:
         self, name: str, words: Sequence[str], environment: dict[str, str] | None = None, heard: bool = False
     ) -> None:
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if heard else None, env=environment
             )
         except OSError as error:

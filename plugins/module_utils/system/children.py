@@ -39,7 +39,7 @@ class Child:
     def __init__(self, argv: Sequence[str]) -> None:
         self._head = bytearray()
         self._tail = bytearray()
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
             [*BOUND_TO_PARENT, str(os.getpid()), *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -77,7 +77,7 @@ def _run(argv: Sequence[str]) -> str:
     import subprocess
 
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL,
             capture_output=True,

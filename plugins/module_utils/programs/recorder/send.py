@@ -202,7 +202,7 @@ class Follower:
     def _run(self) -> None:
         while True:
             with contextlib.suppress(OSError):
-                child = subprocess.Popen(
+                child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                     self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
                 )
                 for line in child.stdout or ():

@@ -199,7 +199,7 @@ class Life:
     def _run(self, argv: Sequence[str], seconds: float, always: bool = False) -> tuple[int, str]:
         """Exit status and output of a command; 124 if its time ran out. `always`: also while we are being stopped."""
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -340,7 +340,7 @@ class Life:
         ooms, argv = self._ooms(), self._argv()
         self.keeper.begins()
         self.status.enter("formation", TEXTS["formation"])
-        self.child = subprocess.Popen(
+        self.child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

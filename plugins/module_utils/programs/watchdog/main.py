@@ -260,7 +260,7 @@ def _text(path: Path) -> str:
 def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
     """Exit status and output; 124 if its time ran out, 127 if there is no such command."""
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds,
             check=False, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
         )  # fmt: skip
