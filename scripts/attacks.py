@@ -39,6 +39,7 @@ TESTS = (
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/images/test_hostile_images.py",
+    "tests/unit/releases/test_trial.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

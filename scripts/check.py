@@ -60,8 +60,8 @@ _SANITY_LEFT_OUT = (
 )
 # Unit tests that start Ansible, 2 s each, or servers: part of `make test`, once. By their file names, without `.py`.
 _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_callbacks", "test_fabric_play",
-          "test_moments", "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login",
-          "test_real_prometheus", "test_recap", "test_router*", "test_target",
+          "test_module_front", "test_moments", "test_notify", "test_playbook_events", "test_proof_play",
+          "test_pull_login", "test_real_prometheus", "test_recap", "test_router*", "test_target",
           *(f"test_rollout_{it}" for it in ("ara", "canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only: by the packages that they or their helpers import, and by their folders.
 _CHECKOUT = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
@@ -403,12 +403,11 @@ def every_unit_on_the_newest(gate: Gate) -> None:
         every_unit(gate, path)
 
 
-def plays(gate: Gate, part: int, parts: int) -> None:
+def plays(gate: Gate, part: int, parts: int, elsewhere: frozenset[Path]) -> None:
     """A part of the unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
     path = _newest_environment(gate)
-    gate.run(
-        _bin(path) / "pytest", *sorted(_plays())[part::parts], *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True
-    )
+    files = sorted(_plays() - elsewhere)[part::parts]
+    gate.run(_bin(path) / "pytest", *files, *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
 
 
 def _bin(path: Mapping[str, str]) -> Path:
