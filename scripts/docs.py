@@ -163,7 +163,7 @@ def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(target: Path) -> int:
-    """How many pages the site has."""
+    """Return how many pages the site has."""
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     source, doctrees = WORK / "site/source", WORK / "site/doctrees"
     lay_out(source, galaxy["repository"])

@@ -43,7 +43,7 @@ def refuse_hidden(folder: Path, host: str) -> None:
 
 
 def variables(place: Place, known_hosts: Path, common_args: str) -> dict[str, Any]:
-    """How the host is reached. Of two options of a name ssh takes the first one, so ours comes first."""
+    """Return how the host is reached. Of two options of a name ssh takes the first one, so ours comes first."""
     own = f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))}"
     others = common_args.removeprefix(own).strip()
     found: dict[str, Any] = {"ansible_host": place.address}

@@ -58,6 +58,6 @@ def ask(digests: Iterable[str]) -> NoReturn:
 
 
 def private(path: str) -> bool:
-    """Whether it is a folder where nobody but us can have put anything."""
+    """Return whether it is a folder where nobody but us can have put anything."""
     status = os.lstat(path)
     return (status.st_mode, status.st_uid) == (0o40700, os.geteuid())

@@ -117,7 +117,7 @@ _LOCKS_FIRST = (
 
 
 def _locked_below(patient: Patient) -> bool:
-    """Whether our own role holds the clocks so low."""
+    """Return whether our own role holds the clocks so low."""
     locked = patient.reading.get("clock_lock_mhz")
     return locked is not None and locked <= patient.limit("clock_min_mhz")
 

@@ -52,7 +52,7 @@ def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], bes
 
 
 def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], beside: Set[str]) -> bool:
-    """Whether what the sign needs is there, and nothing that speaks against it."""
+    """Return whether what the sign needs is there, and nothing that speaks against it."""
     known = set(beside)
     if "least" in sign and _most(events, patient.limit("many_s")) >= patient.limit(sign["least"]):
         known.add(MANY)

@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import A
 
 
 def _somebody_computes(patient: Patient) -> str | None:
-    """Why memory of the GPU may be in use; None where nothing computes."""
+    """Return why memory of the GPU may be in use; None where nothing computes."""
     processes = patient.reading["processes"]
     if processes is None:
         return f"what computes on the GPU is unknown: {patient.why('processes')}"

@@ -115,7 +115,7 @@ def _risen(patient: Patient) -> Iterator[tuple[Rail, Mapping[str, int], Mapping[
 
 
 def serious(patient: Patient, more: Mapping[str, int]) -> bool:
-    """Whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
+    """Return whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
     lost = sum(count for name, count in more.items() if name in patient.rules.losses)
     span_s = passed_s(patient.samples[0], patient.last)
     many = lost >= patient.limit("loss_least") and lost >= patient.limit("loss_per_s") * span_s
@@ -125,7 +125,7 @@ def serious(patient: Patient, more: Mapping[str, int]) -> bool:
 
 
 def loses_packets(patient: Patient) -> bool:
-    """Whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
+    """Return whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
     lossy = patient.rules.losses | {BROKEN}
     return len(patient.samples) > 1 and any(
         serious(patient, more) and lossy & set(more) for _rail, _old, more in _risen(patient)

@@ -122,7 +122,7 @@ def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Si
 
 
 def _starts(patient: Patient) -> bool:
-    """Whether no server of the host counts yet: what hangs is a start."""
+    """Return whether no server of the host counts yet: what hangs is a start."""
     return all(counted is None for server in patient.servers for counted in server.counted)
 
 
@@ -142,13 +142,13 @@ def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Si
 
 
 def _at_clean_end(patient: Patient, entry: Entry, entries: Sequence[Entry]) -> bool:
-    """Whether it belongs to a shutdown in good order, which ends each service."""
+    """Return whether it belongs to a shutdown in good order, which ends each service."""
     within_s = patient.limit("shutdown_s")
     return any(each.kind == CLEAN and 0 <= each.at_s - entry.at_s <= within_s for each in entries)
 
 
 def _serves_since(patient: Patient, entry: Entry) -> bool:
-    """Whether the service that failed serves again: then that cause has ended."""
+    """Return whether the service that failed serves again: then that cause has ended."""
     services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
     service = next((each for name, each in services.items() if units.long_name(name) == _unit(entry.text)), None)
     if not service or service["phase"] != READY or not service["since"]:

@@ -325,7 +325,7 @@ def keep(manifest: Manifest, done: Sequence[Step[Any]], system: System) -> None:
 
 
 def records_of(document: Document, states: Mapping[str, Any], labels: Collection[str]) -> dict[str, Record]:
-    """How these resources stand."""
+    """Return how these resources stand."""
     return {
         resource.label: KINDS[resource.KIND].record(resource, states[resource.KIND])
         for resource in document.resources

@@ -52,7 +52,7 @@ def buffered(source: Reader, budget: Budget | None = None) -> io.BufferedReader:
 
 
 def skip(stream: Reader, size: int) -> int:
-    """How many of these bytes there were."""
+    """Return how many of these bytes there were."""
     left = size
     while left and (piece := stream.read(min(CHUNK, left))):
         left -= len(piece)

@@ -179,7 +179,7 @@ class Load:
 
 
 def at_work(sample: Sample) -> str | None:
-    """Which service of the host has requests."""
+    """Return which service of the host has requests."""
     for name, counted in sample.get("servings", {units.SHORT: sample["serving"]}).items():
         if counted and (counted["running"] or counted["waiting"]):
             return f"requests run on {units.long_name(name)}"

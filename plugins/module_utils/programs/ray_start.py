@@ -81,7 +81,7 @@ def start_words(options: argparse.Namespace) -> list[str]:
 
 
 def knows_token(version: str) -> bool:
-    """Whether this Ray asks for the token."""
+    """Return whether this Ray asks for the token."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is None or (int(found[1]), int(found[2])) >= TOKEN_SINCE
 
@@ -97,7 +97,7 @@ def ray_version() -> str | None:
 
 
 def answers(address: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether somebody listens there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=CONNECT_S):
         return True
     return False

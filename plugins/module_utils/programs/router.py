@@ -133,7 +133,7 @@ def _replica(row: dict[str, str]) -> dict[str, Any]:
 
 
 def _wakes(row: dict[str, str]) -> bool:
-    """Whether it is the way to a replica that is asleep, and not the replica itself."""
+    """Return whether it is the way to a replica that is asleep, and not the replica itself."""
     return row["svname"].endswith(ASLEEP)
 
 

@@ -90,7 +90,7 @@ def reply(words: str, seconds: int) -> bytes:
 
 
 def serve(listener: socket.socket, status: Path, load_s: float, least_s: float) -> int:
-    """How many were answered."""
+    """Return how many were answered."""
     end, count = time.monotonic() + LIFE_S, 0
     listener.settimeout(IDLE_S)
     while time.monotonic() < end:

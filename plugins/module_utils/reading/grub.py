@@ -109,7 +109,7 @@ def parse_menu(text: str) -> tuple[list[Entry], str | None]:
 
 
 def wanted(default: str | None, variables: Mapping[str, str]) -> str | None:
-    """Which entry GRUB looks for: the one for a single boot, else the default, which may be a saved one."""
+    """Return which entry GRUB looks for: the one for a single boot, else the default, which may be a saved one."""
     if default in _SAVED:
         default = variables.get("prev_saved_entry") or variables.get("saved_entry") or "0"
     return variables.get("next_entry") or default

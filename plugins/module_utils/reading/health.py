@@ -184,7 +184,7 @@ def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, 
 
 
 def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
-    """How to ask each server, by the path of its values; None where nobody can."""
+    """Return how to ask each server, by the path of its values; None where nobody can."""
     paths = {f"servings.{name}": name for name in several} or {"serving": units.SHORT}
     return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
 

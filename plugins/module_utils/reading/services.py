@@ -139,7 +139,7 @@ def _settings(written: Mapping[str, Any]) -> Settings:
 
 
 def load_seconds(phases: Any) -> float | None:
-    """How long the last load took by the unit's own phases: all but the waiting for others."""
+    """Return how long the last load took by the unit's own phases: all but the waiting for others."""
     if not isinstance(phases, dict) or not {"weights", "graphs"} & phases.keys():
         return None
     names = ("starting", "formation", "weights", "graphs")
@@ -192,7 +192,7 @@ def memory(system: System) -> Memory | None:
 
 
 def judge(before: int | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Returned:
-    """Whether the memory of a service that was stopped is back. Pure.
+    """Return whether the memory of a service that was stopped is back. Pure.
 
     `before`: bytes that were available. `others_gib`: what the services that still run may take. What is hidden beyond
     that belongs to nobody.

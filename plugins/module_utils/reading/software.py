@@ -148,7 +148,7 @@ def read_join_key(host: HostReader, path: str = JOIN_KEY) -> JoinKey | None:
 
 
 def read_model_phase(host: HostReader) -> str | None:
-    """How far the services that are up have come: the first one that is not ready, or ready."""
+    """Return how far the services that are up have come: the first one that is not ready, or ready."""
     folder, __, prefix = _RUNNING.rpartition("/")
     units = (found[1] for name in host.names(folder) if (found := re.match(_SERVICE, name[len(prefix) :])))
     known = [phase for unit in units if (phase := _phase_of(host, unit))]

@@ -171,12 +171,12 @@ class Files:
     # -- from outside
 
     def is_pinned(self, image: Mapping[str, Any]) -> bool:
-        """Whether the image's own name is the digest of the inventory; only containerd's store names it so."""
+        """Return whether the image's own name is the digest of the inventory; only containerd's store names it so."""
         __, __, digest = self.image.partition("@")
         return bool(digest) and digest in (image.get("Id"), (image.get("Descriptor") or {}).get("digest"))
 
     def proves(self, image: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
-        """Whether this host sees that its image is the one that the first host has pulled by the digest."""
+        """Return whether this host sees that its image is the one that the first host has pulled by the digest."""
         told, own = offered.get("configuration"), configuration(image)
         return (told == own or not told or not own) and (self.is_pinned(image) or not offered.get("pinned"))
 

@@ -87,7 +87,7 @@ def checksum(descriptor: int, name: str, count: Callable[[int], None]) -> str:
 
 
 def is_proven(parent: int, name: str, size: int, count: Callable[[int], None]) -> bool:
-    """Whether a blob is what its name says. Opened once: what is read is what was looked at."""
+    """Return whether a blob is what its name says. Opened once: what is read is what was looked at."""
     if size_in(parent, name) != size:
         return False
     try:

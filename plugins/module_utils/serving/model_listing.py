@@ -75,7 +75,7 @@ def parse_model(raw: Any) -> Model:
 
 
 def safe_path(path: str) -> bool:
-    """Whether a path stays below its folder and is plain text."""
+    """Return whether a path stays below its folder and is plain text."""
     return all(_PART.match(part) and part not in (".", "..") for part in path.split("/"))
 
 

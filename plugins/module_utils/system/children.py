@@ -62,7 +62,7 @@ class Child:
             self._tail = (self._tail + chunk[room:])[-KEEP_BYTES:]
 
     def finished(self) -> bool:
-        """Whether the command ended by itself."""
+        """Return whether the command ended by itself."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return self._process.returncode is not None or os.waitid(os.P_PID, self.pid, flags) is not None
 

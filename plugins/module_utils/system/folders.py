@@ -105,7 +105,7 @@ def within(parent: int, path: str, *, make: bool = False) -> int:
 
 
 def only_ours(path: str) -> bool:
-    """Whether nobody but root can exchange any part of a path."""
+    """Return whether nobody but root can exchange any part of a path."""
     parts = path.strip("/").split("/")
     for length in range(len(parts) + 1):
         with folder("/" + "/".join(parts[:length])) as descriptor:
@@ -120,7 +120,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def is_ours_alone(descriptor: int) -> bool:
-    """Whether nobody but root can put something into a folder."""
+    """Return whether nobody but root can put something into a folder."""
     status = os.fstat(descriptor)
     return _is_ours(status) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

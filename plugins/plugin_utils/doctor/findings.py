@@ -88,6 +88,6 @@ def warnings(findings: Sequence[Finding]) -> list[str]:
 
 
 def refusal(findings: Sequence[Finding]) -> str | None:
-    """Why the run stops, for a person to read; None when nothing blocks."""
+    """Return why the run stops, for a person to read; None when nothing blocks."""
     lines = [str(finding) for finding in findings if finding.blocks]
     return "\n".join(["doctor refuses to go on:", *lines]) if lines else None

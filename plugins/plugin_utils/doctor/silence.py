@@ -19,7 +19,7 @@ _LIMIT = re.compile(r"(\d+)(%?)")
 
 
 def most(limit: Any, hosts: int) -> int:
-    """How many of so many hosts may be silent: a number, or a share as in "10%", rounded down."""
+    """Return how many of so many hosts may be silent: a number, or a share as in "10%", rounded down."""
     found = None if isinstance(limit, bool) else _LIMIT.fullmatch(str(limit).strip())
     if found is None:
         raise ValueError(f"{VARIABLE} is {limit!r}: write a number of hosts (2), or a share of them (10%)")

@@ -283,7 +283,7 @@ def _place(rail: MeasuredRail) -> str:
 
 
 def _shared(rails: Sequence[MeasuredRail]) -> str | None:
-    """Which rails of one host are in one subnet, at either end of the cable."""
+    """Return which rails of one host are in one subnet, at either end of the cable."""
     ends = [end for rail in rails for end in rail.ends]
     for host, subnet in dict.fromkeys((end.host, subnet) for end in ends for subnet in end.subnets):
         inside = [end.netdev for end in ends if end.host == host and subnet in end.subnets]

@@ -180,7 +180,7 @@ def told_once(rendered: Sequence[documents.Rendered]) -> Iterator[tuple[str, str
 
 
 def _unchanged(asked: Question, answer: Mapping[str, Any]) -> bool:
-    """Whether there is nothing to do, by documents of facts that hold."""
+    """Return whether there is nothing to do, by documents of facts that hold."""
     own = asked.host
     return (
         asked.facts is not None

@@ -412,7 +412,7 @@ def _replied(reply: Callable[[str], bytes | None], answer: bytearray, new: int) 
 
 
 def _write(pipe: int, data: memoryview) -> int:
-    """How much was written; all of it, where nobody reads any longer."""
+    """Return how much was written; all of it, where nobody reads any longer."""
     try:
         return os.write(pipe, data)
     except BlockingIOError:

@@ -78,7 +78,7 @@ def in_family(name: str) -> bool:
 
 
 def compiles(name: str) -> bool:
-    """Whether the driver makes code for the chip of this PTX: of any earlier version, where it has no suffix."""
+    """Return whether the driver makes code for the chip of this PTX: of any earlier version, where it has no suffix."""
     parsed = _parsed(name)
     if parsed is None:
         return False

@@ -85,7 +85,7 @@ def render(known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
 
 
 def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:
-    """How long an alert's expression must hold."""
+    """Return how long an alert's expression must hold."""
     if "hold" in entry:
         return float(known[entry["hold"]])
     return float(_filled(str(entry.get("readings", 0)), known)) * float(known["interval_s"])

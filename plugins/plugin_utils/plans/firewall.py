@@ -139,7 +139,7 @@ def _closed_by_others(view: View, planned: FirewallPlan) -> Iterator[Mapping[str
 
 
 def _lets_in(other: Mapping[str, Any], port: Any, interface: str = "any", address: str | None = None) -> bool:
-    """Whether a rule names the port, on that interface, for everybody or for that address."""
+    """Return whether a rule names the port, on that interface, for everybody or for that address."""
     return any(
         rule["interface"] in ("any", interface)
         and (rule["source"] == "any" or (address is not None and addresses.contains(rule["source"], address)))

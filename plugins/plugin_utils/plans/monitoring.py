@@ -147,7 +147,7 @@ def _target(address: Any) -> re.Match[str] | None:
 
 
 def _can_be(name: Any, value: Any) -> bool:
-    """Whether it is a target, and of a size that it can have."""
+    """Return whether it is a target, and of a size that it can have."""
     most = SLO.get(name)
     return most is not None and isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= most
 

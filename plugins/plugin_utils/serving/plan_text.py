@@ -53,7 +53,7 @@ def verdict(plan: Plan) -> str:
 
 
 def tools(arguments: Iterable[str]) -> str:
-    """Whether a server with these flags takes tools."""
+    """Return whether a server with these flags takes tools."""
     return "yes" if set(_TOOLS) <= set(arguments) else "no"
 
 

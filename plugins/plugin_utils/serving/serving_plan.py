@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def does_not_fit(self) -> bool:
-        """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
+        """Return whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
         return bool(self.less) or quantization.is_servable(self.model, self.version)
 
     @property
@@ -173,13 +173,13 @@ class Plan:
 
     @property
     def expectation(self) -> str:
-        """How fast, in a few words."""
+        """Return how fast, in a few words."""
         found = self.measured or self.predicted
         return found.text if found else "speed not known"
 
     @property
     def speed(self) -> str:
-        """How fast one request is, and how that is known."""
+        """Return how fast one request is, and how that is known."""
         if not tasks.chats(self.model):
             return tasks.speed(self.model)
         if self.measured:
@@ -235,7 +235,7 @@ def plan(
     starts: measured.Starts | None = None,
     asked: engine.Asked | None = None,
 ) -> Plan:
-    """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
+    """Return how to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
     `facts` are those of the model's own files, and `draft` those of a second model that proposes tokens for it.
 
@@ -442,7 +442,7 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
 
 
 def _because(fit: memory_fit.Fit) -> dict[str, str]:
-    """Why what was computed is as it is."""
+    """Return why what was computed is as it is."""
     data = catalog.load("models")["fit"]
     return {
         "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",

@@ -122,7 +122,7 @@ def leads_to(version: str | None) -> Version | None:
 
 
 def is_development(version: str | None) -> bool:
-    """Whether a build between releases, with flags of a later release, or of a fork."""
+    """Return whether a build between releases, with flags of a later release, or of a fork."""
     try:
         return version is not None and Version(version).is_devrelease
     except InvalidVersion:
@@ -431,7 +431,7 @@ def _fired(version: str | None, name: str, fact: str, way_out: str) -> Fired:
 
 
 def unverified(version: str | None) -> str:
-    """Why an objection is milder than it may have to be."""
+    """Return why an objection is milder than it may have to be."""
     if is_development(version):
         return f"vLLM {version} is no release, and may differ from all that are known"
     return f"not verified for vLLM {version}" if release(version) else "the image's vLLM version is not known"

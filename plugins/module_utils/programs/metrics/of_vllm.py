@@ -78,7 +78,7 @@ def _labels(text: str) -> Labels | None:
 
 
 def _counts(name: str, family: str, labels: Mapping[str, str], value: float | None) -> bool:
-    """Whether the value is one, and of a histogram one that its part can have."""
+    """Return whether the value is one, and of a histogram one that its part can have."""
     if value is None or name == family:
         return value is not None
     edge = _number(labels["le"]) if "le" in labels else None

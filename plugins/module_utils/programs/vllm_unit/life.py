@@ -411,7 +411,7 @@ class Life:
         return warm_words(self.config.argv, str(found.path)) if found else self.config.argv
 
     def _answers(self, process: int) -> bool:
-        """Whether a server whose log says nothing to us serves by now. Only the container's own is asked."""
+        """Return whether a server whose log says nothing to us serves by now. Only the container's own is asked."""
         url = urllib.parse.urlsplit(self.config.ready_url or "")
         if not url.hostname:
             return False

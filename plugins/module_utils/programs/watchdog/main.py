@@ -143,7 +143,7 @@ def _one(service: Service, gpu: Gpu, rules: Rules, kept: int, world: World) -> s
 
 
 def _veto(service: Service, stalled: Still, look: Look, rules: Rules) -> str:
-    """Why what looks like a hang is left alone; nothing where the GPU is not known."""
+    """Return why what looks like a hang is left alone; nothing where the GPU is not known."""
     if look.power_w is None or not look.power_w >= 0:
         return ""
     span = stalled.last_s - stalled.since_s
