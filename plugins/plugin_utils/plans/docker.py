@@ -114,7 +114,7 @@ def _beside(view: View) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def _restart_ends(containers: Sequence[str]) -> str:
+def _ended(containers: Sequence[str]) -> str:
     """What a restart of Docker means for those who are not ours."""
     if not containers:
         return "ends no container of yours that runs now"
@@ -153,7 +153,7 @@ def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, A
         yield (
             "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
             " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; to change to"
-            f" cgroupfs restarts Docker, which {_restart_ends(docker['ends'])}: set docker_allow_restart to true when it may."
+            f" cgroupfs restarts Docker, which {_ended(docker['ends'])}: set docker_allow_restart to true when it may."
         )
         return
     unknown = "has not said with which cgroup driver (it was asked for `docker info` and did not answer in time)"
