@@ -31,7 +31,10 @@ ALL = dict(commands(typer.main.get_command(cli.app)))
 
 def test_each_command_is_in_one_group() -> None:
     grouped = [name for names in helping.GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted({name.split()[0] for name in ALL})
+    names = {name.split()[0] for name in ALL}
+    lacks, too_much = names - set(grouped), set(grouped) - names
+    assert (lacks, too_much) == (set(), set()), "gb10_fleet/helping.py, GROUPS: lacks, has too much"
+    assert len(grouped) == len(names), "gb10_fleet/helping.py, GROUPS: a command is in two groups"
 
 
 def test_nothing_is_cut_and_the_exit_statuses_come_last() -> None:
@@ -51,7 +54,8 @@ def test_each_command_has_two_examples_that_can_be_typed(
     monkeypatch.chdir(tmp_path)
     text = CLI.invoke(cli.app, [*name.split(), "--help"]).stdout
     lines = helping.examples(name)
-    assert len(lines) == 2 and all(f"  {line}\n" in text for line in lines)
+    assert len(lines) == 2, f"gb10_fleet/helping.py, EXAMPLES: {name} needs two examples"
+    assert all(f"  {line}\n" in text for line in lines)
     for line in lines:
         words = shlex.split(line)[1 + len(name.split()) :]
         ALL[name].make_context(name, words)
