@@ -18,7 +18,9 @@ _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
 # Of each type of a value its form; a number below 8 or above 9 is a number or a truth.
 _FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_MOST_ENTRIES, _MOST_LAYERS = 10_000, 10_000
+# The file is a stranger's: what is beyond these is no geometry, and would be multiplied.
+_MOST_ENTRIES, _MOST_LAYERS, _MOST_PARTS = 10_000, 10_000, 1_000
+_MOST_WIDE, _MOST_TOKENS = 2**24, 2**40
 _PIECE = 2**20
 _PARTS = re.compile(r"-00001-of-(\d{5})[.]gguf\Z")
 # Bytes of a number in the KV cache, with its scales: blocks of 32 numbers.
@@ -47,44 +49,49 @@ def read(files: Files, name: str) -> Gguf:
     architecture = str(said.get("general.architecture", ""))
     if not architecture:
         raise FactsError(f"{where} names no architecture (general.architecture)")
-    layers = _whole(said, f"{architecture}.block_count", where)
-    if not 0 < layers <= _MOST_LAYERS:
-        raise FactsError(f"{where} says {layers} layers ({architecture}.block_count)")
+    layers = _whole(said, f"{architecture}.block_count", where, _MOST_LAYERS)
     return Gguf(
         name=name,
         architecture=architecture,
-        context=_whole(said, f"{architecture}.context_length", where),
-        weights=sum(files.size(part) for part in _parts(name)),
+        context=_whole(said, f"{architecture}.context_length", where, _MOST_TOKENS),
+        weights=sum(files.size(part) for part in _parts(name, where)),
         numbers=_numbers(said, architecture, layers, where),
     )
 
 
 def _numbers(said: dict[str, Any], architecture: str, layers: int, where: str) -> int:
     """A list of heads has one for each layer; 0 is a layer that keeps nothing for a token."""
-    heads = said.get(f"{architecture}.attention.head_count_kv", said.get(f"{architecture}.attention.head_count"))
-    total = sum(heads) if isinstance(heads, list) else (heads or 0) * layers
+    count = said.get(f"{architecture}.attention.head_count")
+    heads = said.get(f"{architecture}.attention.head_count_kv", count)
+    each = heads if isinstance(heads, list) else [heads] * layers
     usual = 0
-    if isinstance(count := said.get(f"{architecture}.attention.head_count"), int) and count:
-        usual = _whole(said, f"{architecture}.embedding_length", where) // count
+    if _is_whole(count, _MOST_WIDE) and count:
+        usual = _whole(said, f"{architecture}.embedding_length", where, _MOST_WIDE) // count
     widths = [said.get(f"{architecture}.attention.{part}_length", usual) for part in ("key", "value")]
-    if not total or not all(isinstance(width, int) and width > 0 for width in widths):
+    if not all(_is_whole(number, _MOST_WIDE) for number in (*each, *widths)) or not sum(each) or not all(widths):
         raise FactsError(
             f"{where} does not say what a token keeps ({architecture}.attention.head_count_kv, key_length)"
         )
-    return int(total * sum(widths))
+    return int(sum(each) * sum(widths))
 
 
-def _whole(said: dict[str, Any], key: str, where: str) -> int:
-    value = said.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise FactsError(f"{where} has no whole number {key}")
-    return value
+def _is_whole(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _parts(name: str) -> list[str]:
+def _whole(said: dict[str, Any], key: str, where: str, most: int) -> int:
+    value: Any = said.get(key)
+    if not _is_whole(value, most) or not value:
+        raise FactsError(f"{where} has no whole number from 1 to {most} as {key}")
+    return int(value)
+
+
+def _parts(name: str, where: str) -> list[str]:
     found = _PARTS.search(name)
     if not found:
         return [name]
+    if int(found[1]) > _MOST_PARTS:
+        raise FactsError(f"{where} names more than {_MOST_PARTS} parts")
     return [f"{name[: found.start()]}-{number:05}-of-{found[1]}.gguf" for number in range(1, int(found[1]) + 1)]
 
 

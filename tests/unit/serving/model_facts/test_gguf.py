@@ -32,7 +32,9 @@ def value(said: Any) -> bytes:
         return struct.pack("<IIQ", 9, 8, len(said)) + b"".join(map(text, said))
     if isinstance(said, list):
         return struct.pack(f"<IIQ{len(said)}I", 9, 4, len(said), *said)
-    return struct.pack("<II", 4, said)
+    if isinstance(said, float):
+        return struct.pack("<Id", 12, said)
+    return struct.pack("<Iq", 11, said)
 
 
 def header(said: dict[str, Any], version: int = 3) -> bytes:
@@ -74,8 +76,15 @@ def test_all_parts_count(tmp_path: Path) -> None:
         (header(GEMMA, 1), "no model in GGUF"),
         (header(GEMMA)[:-4], "ends within its header"),
         (header({"a": "b"}), "names no architecture"),
-        (header({**GEMMA, "gemma3.block_count": 0}), "says 0 layers"),
+        (header({**GEMMA, "gemma3.block_count": 0}), "no whole number"),
         (header({**GEMMA, "gemma3.attention.head_count_kv": 0}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": -1}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": "x" * 2**16}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": float("inf")}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.key_length": 2**60}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count": -4, "gemma3.attention.key_length": -4}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.context_length": -1}), "no whole number"),
+        (header({**GEMMA, "gemma3.context_length": 2**62}), "no whole number"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "entries"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "a header of more than"),
     ],
@@ -83,6 +92,11 @@ def test_all_parts_count(tmp_path: Path) -> None:
 def test_what_is_none(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(FactsError, match=words):
         read(tmp_path, content)
+
+
+def test_a_name_does_not_have_a_stranger_asked_for_99999_files(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match="more than 1000 parts"):
+        read(tmp_path, header(GEMMA), "m-00001-of-99999.gguf")
 
 
 def test_the_plan_says_the_entry_and_what_fits(tmp_path: Path) -> None:
