@@ -33,6 +33,7 @@ test: .venv/.installed-dev
 test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about four hours; needs root."
 	@$(PYTHON) -m scripts.check --each-python
+	@$(PYTHON) -m scripts.check --each-core
 	@scripts/as-root $(PYTHON) -m lab deps
 	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
 	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v

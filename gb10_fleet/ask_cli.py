@@ -6,7 +6,7 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, NoReturn
 
@@ -19,7 +19,7 @@ from gb10_fleet import way
 from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Inventory, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.services import ASKS, Row, answers_of, rows
+from gb10_fleet.services import ASKS, Row, answers_of, called, owners, reach_of, rows
 
 app = typer.Typer()
 
@@ -132,19 +132,40 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
         if outcome is Outcome.done:
             _end("no service is on these hosts. Fix: gb10 site -i INVENTORY puts one there", order)
         _lost(order, report)
-    mine = [row for row in found if service in (None, row.said["name"])]
+    theirs = owners(reach_of(report))
+    mine = [
+        row
+        for name in dict.fromkeys(row.said["name"] for row in found)
+        if service in (None, name)
+        for row in called(found, name, theirs)
+    ]
     names = list(dict.fromkeys(row.said["name"] for row in mine))
     known = ", ".join(dict.fromkeys(row.said["name"] for row in found))
     if not mine:
         _end(f"no service is called {service}; there are {known}", order)
     if serving:
-        mine = [row for row in mine if row.answers]
+        # A name that the inventory does not have is believed where a person has typed it.
+        usual = {row.host for row in mine} if service or not theirs else set[str]()
+        strangers = [row for row in mine if row.host not in theirs.get(row.said["name"], usual)]
+        mine = [row for row in mine if row.answers and row not in strangers]
+        if strangers and not mine:
+            _end(_not_theirs(strangers[0], theirs), order)
         if not mine:
             _end(f"{', '.join(names)}: not ready to answer. Fix: gb10 ps -i INVENTORY says its state", order)
         names = list(dict.fromkeys(row.said["name"] for row in mine))
     if len(names) > 1:
         _end(f"which one? Name the service behind the question: {', '.join(names)}", order)
     return min(mine, key=lambda row: (not row.runs, row.rank))
+
+
+def _not_theirs(row: Row, theirs: Mapping[str, Iterable[str]]) -> str:
+    """A question goes to a host that the inventory gives the service to, whatever others say of themselves."""
+    name = row.said["name"]
+    whose = ", ".join(sorted(theirs.get(name, ()))) or "nobody"
+    return (
+        f"{row.host} says that it serves {name}, which the inventory gives to {whose}; nothing was sent. "
+        "Fix: gb10 site -i INVENTORY brings what the inventory says"
+    )
 
 
 def _lost(order: Order, report: Report) -> NoReturn:

@@ -10,17 +10,31 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
-from gb10_fleet import __version__, ask_cli, catalog_cli, home, image, image_build, plan_cli, services_cli, top_cli
+from gb10_fleet import (
+    __version__,
+    ask_cli,
+    catalog_cli,
+    home,
+    image,
+    image_build,
+    plan_cli,
+    services_cli,
+    share_cli,
+    top_cli,
+)
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
+from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
+from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.up import cli as up_cli
 
 _ENDS = """
@@ -45,7 +59,19 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (ask_cli, catalog_cli, discover_cli, report_cli, rollout_cli, services_cli, top_cli, up_cli):
+for part in (
+    ask_cli,
+    catalog_cli,
+    discover_cli,
+    enrol_cli,
+    report_cli,
+    rollout_cli,
+    seed_cli,
+    services_cli,
+    share_cli,
+    top_cli,
+    up_cli,
+):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 image_build.register(image.app)
@@ -159,6 +185,37 @@ def why(
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
     document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **run_end}
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
+
+
+@app.command(cls=NoLists)
+def bundle(
+    ctx: typer.Context,
+    inventory: Inventory,
+    hosts: Annotated[list[str], typer.Argument(help="Hosts, as the inventory names them.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The file to write, such as trouble.tar.gz.")],
+) -> None:
+    """Pack what somebody who helps needs, without names, addresses, serials, keys and prompts. Changes nothing."""
+    from gb10_fleet import bundle as bundles  # here, for no other command needs it: it reads catalogs
+
+    if out.exists():
+        raise typer.BadParameter(f"{out} is there already: name another file with --out, or remove it")
+    order = Order(
+        "gb10.fleet.bundle", inventory, ",".join(hosts), words=ctx.obj, asks=bundles.ASKS, timeout_s=bundles.LONGEST_S
+    )
+    outcome, report = run(order, quiet=True)
+    if not report.answers and not report.messages:
+        end(order, outcome, report, as_json=False)
+    disguise = bundles.names_of(report.answers, hosts, bundles.of_this_machine(inventory))
+    missing = bundles.holes(report.answers, hosts, report.messages, cut=report.cut)
+    try:
+        listed = bundles.pack(
+            disguise, bundles.parts(report.answers, Path("evidence/latest/evidence.json")), missing, out
+        )
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
+    for line in bundles.said(out, listed, disguise):
+        print(printable(line))
+    end(order, outcome, report, as_json=False)
 
 
 @app.command(cls=NoLists)

@@ -1,4 +1,4 @@
-"""One proof as a table for a terminal, or as plain lines for a pipe."""
+"""One proof as a table for a terminal, or as aligned lines for a pipe. evidence.json is for programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, host_count, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge
 from rich.console import Console
 from rich.markup import escape
@@ -82,12 +82,13 @@ def _detail(judged: Mapping[str, Any]) -> str:
 
 
 def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
-    """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
+    """Print it: a table on a terminal, aligned lines elsewhere."""
     found = [*rows(evidence), *remarks(evidence)]  # of what is no evidence, nothing is printed
     if not console.is_terminal:
         shown = {row[:3] for row in found}  # a port or cable that is at fault is its own reason
-        for row in dict.fromkeys([*found, *(row for row in reasons(evidence) if row[:3] not in shown)]):
-            print("\t".join(map(printable, row)))
+        whole = dict.fromkeys([*found, *(row for row in reasons(evidence) if row[:3] not in shown)])
+        for line in columns([tuple(map(printable, row)) for row in whole]) if whole else ():
+            print(line)
         return
     table = Table(title=f"{evidence['verdict']}, {evidence['created']}", caption=str(page), title_justify="left")
     for column in ("cluster", "what", "verdict", "detail"):

@@ -18,11 +18,25 @@ class Taken(Exception):
     """The inventory says something of it already, or cannot be written to."""
 
 
+class Template(Taken):
+    """A word that Ansible would run."""
+
+
+def refuse_templates(said: object) -> None:
+    """Much of what we write into an inventory is of hosts and of models, and a template runs on this machine."""
+    if isinstance(said, str) and any(mark in said for mark in ("{{", "{%", "{#")):
+        raise Template(f"{said!r} would be a template, and no value that we write is one")
+    parts = [*said, *said.values()] if isinstance(said, Mapping) else said if isinstance(said, list | tuple) else ()
+    for each in parts:
+        refuse_templates(each)
+
+
 def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str, Any], what: str) -> Path:
     """Into `group_vars/GROUP/` of the inventory, where Ansible reads it for that group. Returns the file.
 
     What the inventory says of this group already, and says the same, is left out.
     """
+    refuse_templates(values)
     folder = inventory if inventory.is_dir() else inventory.parent
     file = folder / "group_vars" / group / NAME
     _refuse_services(folder, group, values)

@@ -97,7 +97,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def _never_fits(entry: Mapping[str, Any]) -> str:
-    """Why an entry would hold no host, although somebody took the trouble to sign it; empty where it may."""
+    """Return why an entry would hold no host, although somebody took the trouble to sign it; empty where it may."""
     if entry["release"] == release_plan.NEWEST:
         return f"name the release: {release_plan.NEWEST} is another one next month"
     if problem := release_plan.unknown(entry["release"]):

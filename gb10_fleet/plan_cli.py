@@ -83,14 +83,15 @@ def plan(
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
-    from gb10_fleet import model_files, recipe_plan, service_plan
+    from gb10_fleet import gguf_plan, model_files, recipe_plan, service_plan
 
     model = _named(model, everything)
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
-            rows = serving_plan.table(memory, image, version)
-            return _show(rows, {"table": rows}, as_json)
+            return _show_all(memory, image, version, as_json)
+        if gguf_plan.is_one(str(model)):
+            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency), as_json)
         if write_facts:
             return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)
@@ -122,6 +123,13 @@ def _named(model: str | None, everything: bool) -> str | None:
 
 def _show(lines: Sequence[str], document: Mapping[str, Any], as_json: bool) -> None:
     print(json.dumps(document, indent=2) if as_json else "\n".join(map(printable, lines)))
+
+
+def _show_all(memory: float, image: str, version: str, as_json: bool) -> None:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import plan_text, serving_plan
+
+    plans = list(serving_plan.pairs(memory, image, version))
+    _show(plan_text.overview(plans), {"models": [[each.as_dict() for each in pair] for pair in plans]}, as_json)
 
 
 _Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the plan that counts with it

@@ -23,6 +23,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
@@ -396,9 +397,9 @@ def run(
         passwords.handed_over(Path(private)) as secrets,
         _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
-        variables = Path(private, "variables.json")
+        variables = Path(private, "variables.yml")
         variables.touch(mode=0o600)
-        variables.write_text(json.dumps(dict(order.variables)), encoding="utf-8")
+        variables.write_text(_no_templates(order.variables), encoding="utf-8")
         result = runner(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
@@ -423,6 +424,12 @@ def run(
         report.errors = found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
+
+
+def _no_templates(variables: Mapping[str, Any]) -> str:
+    """Write variables so that none is a template: some are words of a host, and a template runs on this machine."""
+    plain = json.loads(json.dumps(dict(variables)))
+    return f"--- !unsafe\n{yaml.safe_dump(plain, sort_keys=False)}"
 
 
 @contextlib.contextmanager

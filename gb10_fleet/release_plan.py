@@ -23,7 +23,7 @@ _BY_MONTH = re.compile(rf"(?P<month>{'|'.join(calendar.month_name[1:])}) 20(?P<y
 
 
 def unknown(to: str) -> str:
-    """Why no host needs to be asked for a release of that name; empty where one may have its recipe.
+    """Return why no host needs to be asked for a release of that name; empty where one may have its recipe.
 
     A host may know one that the catalog has not seen, and NVIDIA names them by year and month.
     """

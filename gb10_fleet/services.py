@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import RUNS, Service
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 # What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
 MODULE, LAYOUTS = "gb10.fleet.glance", "layouts"
 ASKS = {MODULE: "hosts", LAYOUTS: "msg"}
-RUNS = ("active", "activating", "reloading")
 
 
 class Row(NamedTuple):
@@ -67,15 +67,47 @@ def answers_of(report: Report) -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def inventory_of(report: Report) -> dict[str, Any]:
+    """What the inventory says of the services, by what the playbook has read of it."""
+    said = [json.loads(result["msg"]) for result in report.answers[LAYOUTS].values()]
+    return dict(said[0]) if said else {}
+
+
+def reach_of(report: Report) -> dict[str, Any]:
+    """Return by host how it is reached, and which services the inventory gives it."""
+    return dict(inventory_of(report).get("reach", {}))
+
+
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """Every service on every host, from the section services of gb10.fleet.spark_facts."""
     found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 
 
-def chosen(found: Sequence[Row], service: str, asked: Sequence[str], silent: Sequence[str]) -> list[Row]:
-    """Return the hosts of a service. Refused where a cluster lacks one of its own: half of it serves nothing."""
+def owners(reach: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return by service the hosts that the inventory gives it to. `reach`: by host, what the inventory says."""
+    found: dict[str, set[str]] = {}
+    for host, said in reach.items():
+        for name in said.get("services", ()):
+            found.setdefault(name, set()).add(host)
+    return found
+
+
+def called(found: Sequence[Row], service: str, owners: Mapping[str, Container[str]]) -> list[Row]:
+    """Return the rows of a service. Another host may claim its name: where one of its own is there, those alone count.
+
+    A service that the inventory gives nobody any more is that of who has it.
+    """
     mine = [row for row in found if row.said["name"] == service]
+    return [row for row in mine if row.host in owners.get(service, ())] or mine
+
+
+def chosen(
+    found: Sequence[Row], service: str, asked: Sequence[str], silent: Sequence[str],
+    owners: Mapping[str, Container[str]],
+) -> list[Row]:  # fmt: skip
+    """Return the hosts of a service. Refused where a cluster lacks one of its own: half of it serves nothing."""
+    mine = called(found, service, owners)
     members = {member for row in mine for member in row.said["members"]}
     lost = [host for host in silent if host in members or not mine]
     if lost:

@@ -24,12 +24,14 @@ from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
 from gb10_fleet.services import (
     ASKS,
-    LAYOUTS,
     Refused,
     Row,
     answers_of,
+    called,
     chosen,
     document,
+    inventory_of,
+    owners,
     rows,
     table,
     usages,
@@ -62,7 +64,7 @@ class Fleet:
     reach: dict[str, Any]
 
     def of(self, service: str) -> list[Row]:
-        return chosen(self.found, service, [*self.order.inventories], self.silent)
+        return chosen(self.found, service, [*self.order.inventories], self.silent, owners(self.reach))
 
     def states(self) -> set[tuple[str, str, bool]]:
         """Return what a switch is decided by.
@@ -124,9 +126,8 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    inventory = [json.loads(result["msg"]) for result in report.answers[LAYOUTS].values()] or [{}]
-    found = rows(answers)
-    return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer", "reach"))), report
+    inventory, found = inventory_of(report), rows(answers)
+    return Fleet(order, found, silent, *(inventory.get(key, {}) for key in ("layouts", "by_timer", "reach"))), report
 
 
 def _silent(report: Report, answers: Container[str]) -> list[str]:
@@ -397,7 +398,7 @@ def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit 
     What other services of the same hosts lack comes along.
     """
     fleet, _ = _read(ctx, inventory, limit, tell=False)
-    mine = [row for row in fleet.found if row.said["name"] == service]
+    mine = called(fleet.found, service, owners(fleet.reach))
     print(printable(f"{service}: {without_service(mine, _READY_S)}"))
     ahead = {"gb10_ahead": True, "gb10_ahead_of": service}
     order = Order("gb10.fleet.fetch", inventory, limit, variables=ahead, words=ctx.obj)

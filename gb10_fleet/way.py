@@ -83,7 +83,7 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
 
 def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:
     """Yield the pieces of an answer as they come, each as `text` or `thought`. Waits `timeout_s` for the next one."""
-    if way.look and subprocess.run(way.look, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode:
+    if way.look and not _ends_well(way.look, timeout_s):
         raise NoWay(
             "the unit does not say that its container listens there, so nothing was sent. Fix: gb10 logs says why"
         )
@@ -98,6 +98,16 @@ def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Ite
         while line := response.readline(_LINE):
             if line.startswith(b"data:") and (piece := _piece(line[5:].strip())):
                 yield piece
+
+
+def _ends_well(command: Sequence[str], timeout_s: float) -> bool:
+    """Tell whether it does, in time. What the host says on the way is not kept: it may be without an end."""
+    nothing = subprocess.DEVNULL
+    try:
+        done = subprocess.run(command, stdin=nothing, stdout=nothing, stderr=nothing, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def _piece(data: bytes) -> tuple[str, str] | None:

@@ -118,7 +118,7 @@ def _between(low: int, hosts: int, high: int) -> None:
 
 
 def carrier(plan: Topology, host: str, port: str, running: Collection[str], cut: Collection[tuple[str, str]]) -> bool:
-    """Whether a port has link: it is plugged in, its cable is whole, and both ends have power."""
+    """Return whether a port has link: it is plugged in, its cable is whole, and both ends have power."""
     segment = plan.segment_of(host, port)
     if segment is None or host not in running:
         return False

@@ -19,7 +19,10 @@ from scripts.gates import ROOT
 # Where attackers are. Some of these files hold other tests, too.
 TESTS = (
     "tests/security",
+    "tests/unit/cli/test_cli.py",
+    "tests/unit/cli/test_cli_ask.py",
     "tests/unit/cli/test_cli_discover.py",
+    "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
     "tests/unit/documents/test_router.py",
     "tests/unit/engine/resources/test_places.py",
@@ -36,6 +39,7 @@ TESTS = (
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/images/test_hostile_images.py",
+    "tests/unit/releases/test_trial.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

@@ -37,7 +37,8 @@ LABELS = {
 # page belongs to the first pattern that fits it.
 PARTS: dict[str, tuple[str, ...]] = {
     "Start": (
-        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/discover.md",
+        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md",
+        "docs/discover.md",
         "docs/inventory.md", "docs/consent.md", "docs/glossary.md",
     ),
     "Run": (
@@ -47,14 +48,18 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",
     ),
-    "Serve": ("docs/models.md", "docs/images.md", "docs/registries.md", "docs/router.md", "docs/benchmark.md"),
+    "Serve": (
+        "docs/models.md", "docs/engines.md", "docs/images.md", "docs/registries.md", "docs/router.md",
+        "docs/benchmark.md",
+    ),
     "Roles": ("roles/*/README.md",),
     "Reference": ("docs/rules.md", "docs/runbooks/*.md", "reference/index.rst"),
     "How it is built": (
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
     ),
-    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "SUPPORT.md", "SECURITY.md",
+    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "docs/certification.md",
+                  "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
@@ -158,7 +163,7 @@ def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(target: Path) -> int:
-    """How many pages the site has."""
+    """Return how many pages the site has."""
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     source, doctrees = WORK / "site/source", WORK / "site/doctrees"
     lay_out(source, galaxy["repository"])

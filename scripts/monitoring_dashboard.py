@@ -36,32 +36,52 @@ def rows() -> dict[str, tuple[Chart, ...]]:
     """What is on the dashboard, from what asks for a deed to what explains it."""
     known = rules.figures()
     host = "{{instance}}"
+    both = f"{host} {{{{service}}}}"
     return {
         "Model": (
-            Chart("Tokens per second", "short", ((f"gb10:tokens_per_second{{{HERE}}}", f"{host} {{{{service}}}}"),)),
+            Chart("Tokens per second", "short", ((f"gb10:tokens_per_second{{{HERE}}}", both),)),
             Chart(
-                "Time to first token, 95 of 100",
+                "Time to first token, p95",
                 "s",
-                ((f"gb10:time_to_first_token_p95_seconds{{{HERE}}}", f"{host} {{{{service}}}}"),),
+                ((f"gb10:time_to_first_token_p95_seconds{{{HERE}}}", both),),
             ),
             Chart(
-                "Time between tokens, 95 of 100",
+                "Time between tokens, p95",
                 "s",
-                ((f"gb10:inter_token_latency_p95_seconds{{{HERE}}}", f"{host} {{{{service}}}}"),),
+                ((f"gb10:inter_token_latency_p95_seconds{{{HERE}}}", both),),
             ),
             Chart(
                 "Requests",
                 "short",
                 (
-                    (f"sum by (instance, service) (vllm:num_requests_running{{{HERE}}})", f"{host} running"),
-                    (f"sum by (instance, service) (vllm:num_requests_waiting{{{HERE}}})", f"{host} waiting"),
+                    (f"sum by (instance, service) (vllm:num_requests_running{{{HERE}}})", f"{both} running"),
+                    (f"sum by (instance, service) (vllm:num_requests_waiting{{{HERE}}})", f"{both} waiting"),
                 ),
             ),
             Chart(
                 "KV cache",
                 "percentunit",
-                ((f"max by (instance, service) (vllm:kv_cache_usage_perc{{{HERE}}})", f"{host} {{{{service}}}}"),),
+                ((f"max by (instance, service) (vllm:kv_cache_usage_perc{{{HERE}}})", both),),
                 limit=known["cache_full"],
+            ),
+            Chart("Whole request, p95", "s", ((f"gb10:end_to_end_p95_seconds{{{HERE}}}", both),)),
+            Chart("Time in the queue, p95", "s", ((f"gb10:queue_time_p95_seconds{{{HERE}}}", both),)),
+            Chart(
+                "Requests that ended, by outcome",
+                "reqps",
+                ((f"gb10:requests_per_second{{{HERE}}}", f"{both} {{{{finished_reason}}}}"),),
+                "error is a failure of the server, abort one of the client.",
+            ),
+            Chart(
+                "Prompt tokens from the cache",
+                "percentunit",
+                ((f"gb10:prefix_hit_ratio{{{HERE}}}", both),),
+            ),
+            Chart(
+                "Preemptions per second",
+                "short",
+                ((f"gb10:preemptions_per_second{{{HERE}}}", both),),
+                "Requests that had to give their place in the KV cache back.",
             ),
             Chart(
                 "Drafted tokens that were taken",
@@ -70,7 +90,7 @@ def rows() -> dict[str, tuple[Chart, ...]]:
                     (
                         f"rate(vllm:spec_decode_num_accepted_tokens_total{{{HERE}}}[5m])"
                         f" / rate(vllm:spec_decode_num_draft_tokens_total{{{HERE}}}[5m])",
-                        f"{host} {{{{service}}}}",
+                        both,
                     ),
                 ),
                 "Only with speculative decoding.",

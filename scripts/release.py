@@ -41,7 +41,7 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def refusals(version: str, root: Path = ROOT) -> list[str]:
-    """Why this must not be released now; each names the fact and the way out."""
+    """Return why this must not be released now; each names the fact and the way out."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return [f"VERSION={version or '(none)'}: three numbers with dots, for example 1.2.0"]
     found = []

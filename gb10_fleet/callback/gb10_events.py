@@ -25,7 +25,8 @@ description: Writes a line of JSON for each event into the pipe that the environ
 author: gb10-fleet contributors
 """
 
-# Actions whose good results are read. Of others it is enough to know that there was one.
+# Actions whose good results are read, as are those of a task with a step. Of others it is enough to know that there
+# was one.
 _STEP = "__gb10_step"  # the variable of a play or task of ours by which gb10 knows it
 _HEARD = ("gb10.fleet.", "ansible.builtin.assert")
 
@@ -69,7 +70,7 @@ class CallbackModule(CallbackBase):
             step=task.vars.get(_STEP, self._step),
             resolved_action=action,
             host=result.host.get_name(),
-            **({"res": result.result} if heard or action.startswith(_HEARD) else {}),
+            **({"res": result.result} if heard or _STEP in task.vars or action.startswith(_HEARD) else {}),
             **more,
         )
 

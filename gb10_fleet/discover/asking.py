@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def ask(
     user: str | None,
     *,
     ssh: str = "ssh",
+    options: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Answer]:
     """Log in at every place whose keys are known, and have the engine say its facts. Changes nothing, needs no root.
@@ -57,7 +58,7 @@ def ask(
         known_hosts = Path(folder) / "known_hosts"
         known_hosts.write_text("".join(known_hosts_lines(keys)), encoding="ascii")
         words = [word for name, value in ssh_options(known_hosts).items() for word in ("-o", f"{name}={value}")]
-        words += ["-l", user] if user else []
+        words += [*(["-l", user] if user else []), *options]
         remote = transport.command(transport.DEFAULT_INTERPRETER)
         by_name = {str(place): place for place in keys}
         targets = [

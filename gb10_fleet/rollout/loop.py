@@ -169,7 +169,7 @@ class Rollout:
         return self.journal.record(self.run)
 
     def _waves(self) -> tuple[str | None, bool]:
-        """Why it stopped, if it did, and whether that was before anything changed."""
+        """Return why it stopped, if it did, and whether that was before anything changed."""
         for number in [wave["wave"] for wave in self.journal.record(self.run)["waves"]]:
             waves = self.journal.record(self.run)["waves"]
             wave = waves[number - 1]

@@ -127,7 +127,7 @@ def plan(hosts: Sequence[FleetHost], policy: Policy) -> list[Wave]:
 
 
 def widened(planned: Sequence[Wave], policy: Policy) -> str | None:
-    """Why the canary has more hosts than was asked for; None where it has not."""
+    """Return why the canary has more hosts than was asked for; None where it has not."""
     if not planned or not planned[0].clusters:
         return None
     first, total = planned[0], sum(len(wave.hosts) for wave in planned)

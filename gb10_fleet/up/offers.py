@@ -56,7 +56,7 @@ class Offer:
 
     @property
     def refusal(self) -> str:
-        """Why it cannot be served here; empty where it can."""
+        """Return why it cannot be served here; empty where it can."""
         for plan in self.plans:
             if plan.refused:
                 return plan_text.verdict(plan)

@@ -36,7 +36,8 @@ def lacking(report: Report) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, rows in report.pending.items():
         for row in rows:
-            found.setdefault(row["consent"], []).append(name)
+            if row.get("consent") in names:  # else the host has made it up
+                found.setdefault(row["consent"], []).append(name)
     said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.findings if _blocks(one)]
     said += [(name, text) for name, texts in report.messages.items() for text in texts]
     for name, text in said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from gb10_fleet.discover.host_keys import Keys, known_hosts_lines
 from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
+from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.up.cables import Cluster
 
 FILE = "hosts.yml"
@@ -70,6 +71,7 @@ class Fleet:
 
     def text(self) -> str:
         """The inventory, with the digest of its own text."""
+        refuse_templates(asdict(self))
         body = yaml.safe_dump({"all": {"children": {"sparks": self._sparks()}}}, sort_keys=False, width=120)
         return f"{_HEAD}{_digest(body)}\n---\n{body}"
 

@@ -95,7 +95,7 @@ class ActionModule(OwnAction):
 
 
 def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:
-    """Whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse."""
+    """Return whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse."""
     try:
         return host.consent(name, routes.value(variables, name, False))
     except AnsibleError:

@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
 
+class Answer(TypedDict):
+    """Its one key; engine.problem judges what is in it."""
+
+    engine: dict[str, object]
+
+
 class ActionModule(ModuleFront):
     """Ask the vLLM of an image."""
 
-    answers = ("engine",)
+    answer = Answer
 
     def _wrong(self, result: Said) -> str | None:
         return engine.problem(result.get("engine"))

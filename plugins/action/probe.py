@@ -84,10 +84,10 @@ class ActionModule(OwnAction):
 
         said = ask(self._targets(task_vars, names, questions, limits))
         questions |= (more := dict(_with_new_facts(questions, said)))
-        said |= ask(target for _, target in more.values())
-        heard = _compared({name: answer for name, (_, answer) in said.items()})
+        said |= ask(target for __, target in more.values())
+        heard = _compared({name: answer for name, (__, answer) in said.items()})
         for name, (reply, answer) in said.items():
-            asked, _ = questions[name]
+            asked, __ = questions[name]
             # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
             with contextlib.suppress(Exception):
                 judged[name] = _judged(asked, reply, answer, heard)
@@ -134,7 +134,7 @@ def _with_new_facts(
 ) -> Iterator[tuple[str, tuple[probe.Question, scan.Target]]]:
     """Yield the second question to each host whose documents follow from what it has just said."""
     heard = {}
-    for name, (_, answer) in said.items():  # all of them before any is rendered: they see each other
+    for name, (__, answer) in said.items():  # all of them before any is rendered: they see each other
         with contextlib.suppress(Exception):  # its own doctor says so
             if not isinstance(answer, ValueError):
                 heard[name] = questions[name][0].host.heard(answer)

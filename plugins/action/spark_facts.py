@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front impo
 class ActionModule(ModuleFront):
     """Read the sections of one host."""
 
-    answers = sections.KEYS
+    answer = sections.Answer
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
         former = sections.FORMER.get(self._task.action.rpartition(".")[2], "facts")

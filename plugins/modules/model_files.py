@@ -132,7 +132,7 @@ def main() -> None:
     request, step = module.params["request"], module.params["step"]
     try:
         if module.check_mode or step == "read":
-            module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).read())
+            module.exit_json(changed=False, **host_files.Files(request["files"], lambda *__: None).read())
         with host_files.alone() as progress:
             result = file_steps.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
     except (FilesError, ValueError, OSError) as error:

@@ -104,7 +104,7 @@ def main() -> None:
     step, said, request = module.params["step"], module.params["said"], module.params["request"]
     try:
         if module.check_mode or step == "read":
-            module.exit_json(changed=False, **warm_cache.WarmCache(said, lambda *_: None).read())
+            module.exit_json(changed=False, **warm_cache.WarmCache(said, lambda *__: None).read())
         with host_files.alone() as progress:
             teller = host_tools.Teller(progress)
             cache = warm_cache.WarmCache(said, teller)

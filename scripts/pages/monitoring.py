@@ -61,9 +61,17 @@ def runbooks() -> dict[Path, dict[str, Iterator[str]]]:
     }
 
 
+# May it wait until the morning?
+_WAITS = {
+    "error": "Do not let it wait.",
+    "warn": "It may wait until the morning while the service answers.",
+    "info": "It may wait.",
+}
+
+
 def _alert(entry: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[str]:
     held = f"after {rule['for'].removesuffix('s')} s" if "for" in rule else "at once"
-    yield f"**{rule['labels']['severity'].capitalize()}**, {held}: {_summary(entry)}."
+    yield f"**{rule['labels']['severity'].capitalize()}**, {held}: {_summary(entry)}. {_WAITS[entry['severity']]}"
 
 
 def _expression(entry: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[str]:

@@ -10,8 +10,8 @@ from tests.support.proofs import facts
 
 # What the engine says where nothing is to be said: every answer has all of these keys.
 EMPTY: dict[str, Any] = {
-    "facts": None, "stale": [], "changes": [], "pending": [], "orphans": [], "diff": [], "wishes": [], "known": True,
-    "recorded": True, "guard": None, "error": None, "subprocesses": 0,
+    "facts": None, "stale": [], "changes": [], "pending": [], "orphans": [], "diff": [], "wishes": [], "ends": [],
+    "known": True, "recorded": True, "guard": None, "error": None, "subprocesses": 0,
 }  # fmt: skip
 GONE = object()
 MORE = {

@@ -33,6 +33,7 @@ MEMINFO = {
     "MemTotal": 121, "MemFree": 100, "MemAvailable": 110, "Buffers": 1, "Cached": 8, "AnonPages": 6, "Shmem": 0,
     "Slab": 4, "KernelStack": 0, "PageTables": 0, "Percpu": 0, "Hugetlb": 0, "CmaTotal": 0, "CmaFree": 0,
 }  # fmt: skip
+SLO = {"ttft_p95_s": 0.5, "error_share": 0.01}
 BUCKETS = ("0.1", "1.0", "+Inf")
 
 
@@ -66,11 +67,13 @@ class Spark:
         self.smi: dict[str, Any] = {"__name__": "smi"}
         exec(_program(), self.smi)  # noqa: S102 - the lab's own
         self.smi["RUN"] = root / "run/gb10-lab"
-        self.settings = rules.collector(known) if known else settings()
+        self.settings = {**(rules.collector(known) if known else settings()), "slo": SLO}
+        self.late = self.errors = 0
         (root / "run/gb10-metrics").mkdir(parents=True, exist_ok=True)
         self.calm()
 
     def calm(self) -> None:
+        self.slow = self.failing = False
         self.silent = self.frozen = self.serves_nothing = self.unwritten = False
         self.free, self.certificate_days = 40, 60
         self.write("/etc/gb10-fleet/gateway.conf", "ssl_certificate /etc/gb10-fleet/cert.pem;")
@@ -200,9 +203,17 @@ class Spark:
             ("spec_decode_num_accepted_tokens_total", "counter", self.tokens // 3),
         ):  # fmt: skip
             lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{label} {value}"]
-        for name in ("time_to_first_token_seconds", "inter_token_latency_seconds"):
+        lines.append("# TYPE vllm:request_success_total counter")
+        for reason, count in (("stop", self.tokens - self.errors), ("error", self.errors)):
+            lines.append(f'vllm:request_success_total{{engine="0",finished_reason="{reason}"}} {count}')
+        for name in (
+            "time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
+            "request_queue_time_seconds",
+        ):  # fmt: skip
             lines.append(f"# TYPE vllm:{name} histogram")
-            lines += [f'vllm:{name}_bucket{{engine="0",le="{edge}"}} {self.tokens}' for edge in BUCKETS]
+            quick = self.tokens - (self.late if name.startswith("time_to") else 0)
+            counts = zip(BUCKETS, (quick, quick, self.tokens), strict=True)
+            lines += [f'vllm:{name}_bucket{{engine="0",le="{edge}"}} {count}' for edge, count in counts]
             lines += [f"vllm:{name}_sum{label} {self.tokens}", f"vllm:{name}_count{label} {self.tokens}"]
         return "\n".join([*lines, "# TYPE python_info gauge", 'python_info{version="3.12"} 1', ""])
 
@@ -211,6 +222,8 @@ class Spark:
         if not self.frozen:
             self.now_s = now_s
             self.tokens += self.rate
+            self.late += self.rate if self.slow else 0
+            self.errors += self.rate if self.failing else 0
             self.symbol_errors += self.rail_errors
             self.write(f"{RAIL}/ports/1/counters/symbol_error", str(self.symbol_errors))
             self.written = self._collected()
@@ -327,6 +340,8 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10ServiceDown": _down,
     "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
     "Gb10ServiceSilent": _attribute(serves_nothing=True),
+    "Gb10SloSlow": _attribute(slow=True),
+    "Gb10SloErrors": _attribute(failing=True),
     "Gb10CacheFull": _queue,
 }
 

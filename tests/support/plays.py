@@ -50,7 +50,7 @@ def answer(request, system):
     digest = lambda value: hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     stale = [key for key, wanted in request["expect"].items() if digest(facts.get(key)) != wanted]
     said = {"changes": [], "pending": [], "orphans": [], "diff": [], "known": True, "recorded": True, "subprocesses": 3,
-            "wishes": [], "guard": None, "error": None}
+            "wishes": [], "ends": [], "guard": None, "error": None}
     if not stale and request["documents"]:
         said.update(host)
     return {**said, "facts": None if said.pop("no_facts", False) else facts, "stale": stale}

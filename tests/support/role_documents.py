@@ -27,7 +27,7 @@ def facts(**other: Any) -> dict[str, Any]:
         "memory_bytes": 130662436864,
         "packages": packages,
         "holds": [],
-        "docker": {"present": False, "version": None, "running": False, "cgroup_driver": None},
+        "docker": {"present": False, "version": None, "running": False, "cgroup_driver": None, "ends": []},
         "cdi": ["/var/run/cdi/nvidia.yaml"],
         "cdi_driver": "580.142",
         "driver": {"userland": "580.142", "module_loaded": "580.142", "kernels": []},

@@ -178,7 +178,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("lcasarin-maker/blackbox, a spike of 2 minutes", with_memory(waited=32, now=98.5)),
     ),
     "page_cache_pressure": (
-        Example("dgx-spark-playbooks issue 116", with_memory(cached=47, waited=18)),
+        Example("dgx-spark-playbooks issue 116", with_memory(cached=47, waited=18, now=18)),
         Example("470 GB of models through the cache, no pressure", with_memory(cached=47, free_bytes=60 * GIB)),
     ),
     "kho": (
@@ -224,6 +224,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "log_oom_kill": (
         Example("dgx-spark-playbooks issue 97", lines=[KILLED]),
         SOUND,
+    ),
+    "log_gpu_start": (
+        Example("osinit.c", reading([sample(gpu=health.silent("absent"))]),
+                ["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"]),
+        Example("a start that was tried again",
+                lines=["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"]),
     ),
     "log_oom_daemon": (
         Example("an owner's report, exit 143",

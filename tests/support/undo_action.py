@@ -16,7 +16,7 @@ SSH = """#!/bin/bash
 for word in "$@"; do case $word in kind-*) kind=${word#kind-};; esac; done
 cat >"${0%/*}/program-$(date +%s%N)-$kind"
 change='{"role": "fabric", "resource": "nm_profile:a", "action": "remove", "detail": ""}'
-rest='"facts": null, "wishes": [], "stale": [], "pending": [], "orphans": [], "known": true'
+rest='"facts": null, "wishes": [], "ends": [], "stale": [], "pending": [], "orphans": [], "known": true'
 rest+=', "recorded": true, "guard": null, "subprocesses": 0'
 say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"error\\": $2, $rest}"; }
 case $kind in

@@ -39,7 +39,7 @@ def install(folder: str, engine: str, request: str, places: Places, given: Mappi
 
 
 def _imported(place: Path) -> bool:
-    """Whether the engine could be imported from there."""
+    """Return whether the engine could be imported from there."""
     for name in [name for name in sys.modules if name.startswith("ansible_collections")]:
         del sys.modules[name]  # of an attempt that failed
     sys.path_importer_cache.clear()

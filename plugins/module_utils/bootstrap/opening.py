@@ -46,7 +46,8 @@ def ask(digests: Iterable[str]) -> NoReturn:
     """
     import signal  # takes longer than the rest of this file, and a host asks once for each new engine
 
-    print(f"\n{MISSING}{' '.join(digests)}", flush=True)
+    sys.stdout.write(f"\n{MISSING}{' '.join(digests)}\n")
+    sys.stdout.flush()
     signal.alarm(PATIENCE_S)
     size = int(sys.stdin.buffer.readline()[1:] or 0)
     program = sys.stdin.buffer.read(size)
@@ -57,6 +58,6 @@ def ask(digests: Iterable[str]) -> NoReturn:
 
 
 def private(path: str) -> bool:
-    """Whether it is a folder where nobody but us can have put anything."""
+    """Return whether it is a folder where nobody but us can have put anything."""
     status = os.lstat(path)
     return (status.st_mode, status.st_uid) == (0o40700, os.geteuid())

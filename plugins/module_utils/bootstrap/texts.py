@@ -12,6 +12,7 @@ import binascii
 import contextlib
 import json
 import os
+import sys
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -51,7 +52,8 @@ def answer(folder: str, request: str, places: Places, given: Mapping[str, str]) 
     for digest, ways in places.items():
         for way in ways:
             _put(asked, way, texts[digest].decode("utf-8", "surrogatepass"))
-    print(f"\n{opening.ANSWER}{json.dumps(remote.answer(asked, System()))}", flush=True)
+    sys.stdout.write(f"\n{opening.ANSWER}{json.dumps(remote.answer(asked, System()))}\n")
+    sys.stdout.flush()
     os._exit(0)
 
 

@@ -67,7 +67,7 @@ def coherent(verdicts: Sequence[Verdict]) -> bool:
 
 
 def against_the_next_boot(facts: Mapping[str, Any]) -> list[Verdict]:
-    """Why the next boot would fail, or have no GPU. Where GRUB does not tell, any kernel may be the next."""
+    """Return why the next boot would fail, or have no GPU. Where GRUB does not tell, any kernel may be the next."""
     driver, running = facts["driver"], facts["kernel"]
     if not driver["userland"]:
         return judge(facts)

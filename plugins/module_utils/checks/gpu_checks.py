@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Sample
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 
-POWER_CAP, BRAKE = "sw_power_cap", "hw_power_brake_slowdown"
+POWER_CAP, BRAKE, SUM = "sw_power_cap", "hw_power_brake_slowdown", "hw_slowdown"
 LOCKED = "applications_clocks_setting"
 _SILENT_STATES = {
     "silent": "nvidia-smi hangs",
@@ -117,7 +117,7 @@ _LOCKS_FIRST = (
 
 
 def _locked_below(patient: Patient) -> bool:
-    """Whether our own role holds the clocks so low."""
+    """Return whether our own role holds the clocks so low."""
     locked = patient.reading.get("clock_lock_mhz")
     return locked is not None and locked <= patient.limit("clock_min_mhz")
 
@@ -128,7 +128,12 @@ def check_throttled(patient: Patient) -> Iterator[Said]:
         yield Unsure("gpu_throttled", f"the event reasons are unknown: {_gpu_why(patient, 'reasons')}")
     elif patient.slowed:
         fact = f"the driver slows the GPU: {', '.join(sorted(patient.slowed))}"
-        yield patient.say("gpu_throttled", fact, way_out=_BRAKED if patient.slowed == {BRAKE} else "")
+        yield patient.say("gpu_throttled", fact, way_out=_BRAKED if braked(patient) else "")
+
+
+def braked(patient: Patient) -> bool:
+    """Whether the power brake alone slows the GPU; the driver names `hw_slowdown` with each reason of hardware."""
+    return patient.slowed - {SUM} == {BRAKE}
 
 
 _BRAKED = (
@@ -196,7 +201,9 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         return
     still = hang.follow_all(looks, rules)
     if still is None or still.since_s > looks[0].at_s:
-        return  # a long prefill
+        works = "no token comes, and the GPU works: a long prefill, or an engine that spins"
+        yield Unsure("engine_hung", server.says(f"{works}; where it lasts for many minutes, it spins"))
+        return
     span_s = still.last_s - still.since_s
     if hang.verdict(still, (), 0, rules) != hang.HUNG:
         short = f"no token came for {span_s:.0f} s; judged after {patient.limit('hang_s')} s: see --watch"

@@ -52,7 +52,7 @@ class Still(NamedTuple):
 
 
 def held(look: Look, rules: Rules) -> bool:
-    """Whether the GPU is busy at a clock so low that its power does not tell whether it works."""
+    """Return whether the GPU is busy at a clock so low that its power does not tell whether it works."""
     if look.clock_mhz is None or look.busy_percent is None:
         return False
     return look.busy_percent >= rules.busy_percent and look.clock_mhz < rules.held_clock_mhz
@@ -81,7 +81,7 @@ def follow_all(looks: Sequence[Look], rules: Rules) -> Still | None:
 
 
 def stands(looks: Sequence[Look]) -> bool:
-    """Whether requests run in each look, and nothing comes out of them or is taken in, whatever the GPU does."""
+    """Return whether requests run in each look, and nothing comes out of them or is taken in, whatever the GPU does."""
     asked = all(look.running is not None and look.running > 0 for look in looks)
     return asked and len({(look.life, look.tokens, look.prompts) for look in looks}) == 1
 

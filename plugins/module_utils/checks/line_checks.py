@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
@@ -53,18 +52,27 @@ def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], bes
 
 
 def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], beside: Set[str]) -> bool:
-    """Whether what the sign needs is there, and nothing that speaks against it."""
-    boots: Counter[str] = Counter()
-    for event in events:
-        boots[event["boot"]] += event["count"]
+    """Return whether what the sign needs is there, and nothing that speaks against it."""
     known = set(beside)
-    if "least" in sign and max(boots.values()) >= patient.limit(sign["least"]):
+    if "least" in sign and _most(events, patient.limit("many_s")) >= patient.limit(sign["least"]):
         known.add(MANY)
     if all(at_shutdown(event, patient.reading, patient.limit("shutdown_s")) for event in events):
         known.add(SHUTDOWN)
     some = sign.get("needs_one", ())
     met = all(word in known for word in sign.get("needs", ())) and (not some or any(word in known for word in some))
     return met and not any(word in known for word in sign.get("against", ()))
+
+
+def _most(events: Sequence[Event], within_s: float) -> float:
+    """The most lines of one boot within that time. An event may be many lines, and long: then it counts in part."""
+    each = [
+        (event["boot"], event["at_s"], event["count"] * within_s / max(within_s, event["last_s"] - event["at_s"]))
+        for event in events
+    ]
+    return max(
+        sum(count for boot, at_s, count in each if boot == of_boot and 0 <= at_s - from_s <= within_s)
+        for of_boot, from_s, _count in each
+    )
 
 
 def _asked(

@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import A
 
 
 def _somebody_computes(patient: Patient) -> str | None:
-    """Why memory of the GPU may be in use; None where nothing computes."""
+    """Return why memory of the GPU may be in use; None where nothing computes."""
     processes = patient.reading["processes"]
     if processes is None:
         return f"what computes on the GPU is unknown: {patient.why('processes')}"
@@ -65,7 +65,9 @@ def check_pressure(patient: Patient) -> Iterator[Said]:
         return
     cached = memory["cached_bytes"] if memory else None
     fact, severity = f"in {waited:.0f} % of the last 300 s something waited for memory", ""
-    if pressure["some"]["avg10"] > patient.limit("spike_ratio") * waited:
+    if pressure["some"]["avg10"] < patient.limit("pressure_percent"):
+        fact, severity = f"{fact}; it has passed", "info"
+    elif pressure["some"]["avg10"] > patient.limit("spike_ratio") * waited:
         fact, severity = f"{fact}; it began less than 5 minutes ago, and may pass", "info"
     if memory and cached is not None and cached >= patient.limit("cache_share") * memory["total_bytes"]:
         fact = f"{fact}, while the page cache holds {cached / GIB:.0f} GiB"

@@ -50,7 +50,7 @@ def placed(reading: Reading) -> list[Event]:
 
 
 def at_shutdown(event: Event, reading: Reading, within_s: float) -> bool:
-    """Whether it came shortly before its boot ended in good order."""
+    """Return whether it came shortly before its boot ended in good order."""
     return any(
         boot["boot"] == event["boot"] and boot["clean"] is True and boot["last_s"] - event["at_s"] <= within_s
         for boot in reading["boots"] or ()

@@ -35,11 +35,14 @@ def check_rails(patient: Patient) -> Iterator[Said]:
 def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
     """Rails that were up in this boot. A port that never had a cable has nothing to say."""
     before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
-    parted = "cable_removed" in patient.kinds
-    down = [rail["hca"] for rail in rails if rail["state"] != "ACTIVE" and (parted or rail["hca"] in before)]
+    parted, planned = "cable_removed" in patient.kinds, patient.reading.get("planned_rails") or ()
+    off = [rail for rail in rails if rail["state"] != "ACTIVE"]
+    wanted = [rail for rail in off if rail["netdev"] in planned]
+    down = [rail["hca"] for rail in off if rail in wanted or parted or rail["hca"] in before]
     if down:
-        waits = any(_waits_for_rail(status) for status in patient.services)
-        yield patient.say("rail_down", f"{', '.join(down)}: no link any more", "warn" if waits else "")
+        loud = wanted or any(_waits_for_rail(status) for status in patient.services)
+        fact = f"{', '.join(down)}: no link{', though planned as a rail' if wanted else ' any more'}"
+        yield patient.say("rail_down", fact, "warn" if loud else "")
 
 
 def check_functions(patient: Patient) -> Iterator[Said]:
@@ -50,9 +53,14 @@ def check_functions(patient: Patient) -> Iterator[Said]:
         return
     names, most = sorted({rail["hca"] for rail in rails or ()}), patient.limit("adapter_functions")
     waits = any(_waits_for_rail(status) for status in patient.services)
-    if not names and (waits or kinds & {"cable_removed", "slot_power", "slot_capability"}):
+    planned = patient.reading.get("planned_rails")
+    gone = sorted(set(planned or ()) - {rail["netdev"] for rail in rails or ()})
+    if gone:
+        fact = f"{', '.join(gone)}: planned as a rail, and not on the PCIe bus"
+        yield patient.say("rail_gone", fact, "warn")
+    elif not names and (waits or kinds & {"cable_removed", "slot_power", "slot_capability"}):
         fact = "no function of the ConnectX-7 is on the PCIe bus"
-        left = waits or "cable_removed" in kinds
+        left = waits or ("cable_removed" in kinds and planned is None)  # a host alone has no cable to miss
         fact += ", and the kernel says that its cable was taken out" if "cable_removed" in kinds else ""
         yield patient.say("rail_gone", fact, "warn" if left else "")
     elif 1 < len(names) < most:
@@ -107,15 +115,17 @@ def _risen(patient: Patient) -> Iterator[tuple[Rail, Mapping[str, int], Mapping[
 
 
 def serious(patient: Patient, more: Mapping[str, int]) -> bool:
-    """Whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
+    """Return whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
     lost = sum(count for name, count in more.items() if name in patient.rules.losses)
     span_s = passed_s(patient.samples[0], patient.last)
     many = lost >= patient.limit("loss_least") and lost >= patient.limit("loss_per_s") * span_s
-    return many or bool(set(more) - patient.rules.losses - {PARTED})
+    if PARTED in more:  # a link that comes back counts other errors besides
+        return many or more[PARTED] >= int(patient.limit("link_downs"))
+    return many or bool(set(more) - patient.rules.losses)
 
 
 def loses_packets(patient: Patient) -> bool:
-    """Whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
+    """Return whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
     lossy = patient.rules.losses | {BROKEN}
     return len(patient.samples) > 1 and any(
         serious(patient, more) and lossy & set(more) for _rail, _old, more in _risen(patient)

@@ -130,7 +130,7 @@ class Patient:
         return several or [Server("", "serving", [sample["serving"] for sample in self.samples])]
 
     def why(self, path: str) -> str:
-        """Why a value is missing."""
+        """Return why a value is missing."""
         return self.reading["unknown"].get(path, "it was not read")
 
     def recent(self, at_s: float) -> bool:

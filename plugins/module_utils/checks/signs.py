@@ -15,6 +15,8 @@ gpu_back                       the GPU answers, and its Xids are of a former boo
 heat_throttled, power_brake    why the driver slows the GPU
 rail_loss                      packets are lost on a rail, more than a sound fabric loses
 start_hung                     in place of engine_hung, while a service starts
+guard_rebooted, guard_saw      the host guard ended the last such boot, or saw it stand still for want of memory
+own_limit                      in place of log_oom_kill, where each process was at the limit of its own group
 
 A finding that is information is no sign.
 """
@@ -25,13 +27,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import BRAKE
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import braked
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import loses_packets
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import (
     APT,
     CHANGES,
     CLEAN,
+    GUARD,
     LAST_LINE,
     MOVES,
     SERVICE,
@@ -83,6 +86,8 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     found.update(_told(patient, found))
     if "engine_hung" in found and _starts(patient):
         found["start_hung"] = found.pop("engine_hung")
+    if "log_oom_kill" in found and _own_limits(patient):
+        found["own_limit"] = found.pop("log_oom_kill")
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
         found["log_xid"] = xids[-1]
@@ -102,7 +107,7 @@ def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Si
     """What findings tell besides, for those causes that need it."""
     now_s = patient.reading["at_s"]
     if "gpu_throttled" in found:
-        name = "power_brake" if patient.slowed == {BRAKE} else "heat_throttled"
+        name = "power_brake" if braked(patient) else "heat_throttled"
         yield name, found["gpu_throttled"]
     gsp = [event for event in patient.events if event["kind"] == "xid" and event["key"] in _GSP]
     shown = [event for event in gsp if (named := _NAME.search(event["text"])) and named[1] in patient.rules.displays]
@@ -117,8 +122,13 @@ def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Si
 
 
 def _starts(patient: Patient) -> bool:
-    """Whether no server of the host counts yet: what hangs is a start."""
+    """Return whether no server of the host counts yet: what hangs is a start."""
     return all(counted is None for server in patient.servers for counted in server.counted)
+
+
+def _own_limits(patient: Patient) -> bool:
+    """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
+    return all(event["text"].startswith("Memory cgroup") for event in patient.events if event["kind"] == "oom_kill")
 
 
 def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Sign]]:
@@ -132,13 +142,13 @@ def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Si
 
 
 def _at_clean_end(patient: Patient, entry: Entry, entries: Sequence[Entry]) -> bool:
-    """Whether it belongs to a shutdown in good order, which ends each service."""
+    """Return whether it belongs to a shutdown in good order, which ends each service."""
     within_s = patient.limit("shutdown_s")
     return any(each.kind == CLEAN and 0 <= each.at_s - entry.at_s <= within_s for each in entries)
 
 
 def _serves_since(patient: Patient, entry: Entry) -> bool:
-    """Whether the service that failed serves again: then that cause has ended."""
+    """Return whether the service that failed serves again: then that cause has ended."""
     services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
     service = next((each for name, each in services.items() if units.long_name(name) == _unit(entry.text)), None)
     if not service or service["phase"] != READY or not service["since"]:
@@ -160,7 +170,7 @@ def _unit(text: str) -> str:
 
 def _times(id_: str, entries: Sequence[Entry]) -> list[float]:
     """Where the timeline has a finding; one that is not there is of now."""
-    kind, _, key = id_.partition("_")
+    kind, __, key = id_.partition("_")
     return [
         entry.at_s
         for entry in entries
@@ -177,6 +187,10 @@ def _before_end(
     span = float(patient.limit("before_end_s"))
     before = [entry for entry in entries if 0 <= end.at_s - entry.at_s <= span]
     found: dict[str, Sign] = {}
+    kept = patient.reading.get("guard")
+    if kept and kept["boot"] == end.key:
+        text = next((entry.text for entry in entries if entry.kind == GUARD), "the host guard tells of it")
+        found["guard_rebooted" if kept["reboots"] else "guard_saw"] = Sign(text, end.at_s)
     for entry in before:
         id_ = f"xid_{entry.key}" if entry.kind == "xid" else f"log_{entry.kind}"
         if id_ in known:

@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names impo
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history import Change, Package
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Boot
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import GuardReason
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
 MOVES, MOST = ", ", 5  # of packages in a line, so many
+GUARD = "guard"  # what the host guard wrote down before a boot ended
 RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
 
 
@@ -55,6 +57,7 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
         *_events(placed(reading)),
         *(_apt(change) for change in reading["apt"] or ()),
         *(entry for name, service in _services(reading).items() for entry in _failure(reading, name, service)),
+        *_guard(reading.get("guard")),
         *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
     ]
     told = {(entry.at_s, entry.text) for entry in found if entry.kind != LAST_LINE}
@@ -73,6 +76,14 @@ def _boot(boot: Boot, known: Mapping[str, tuple[float, float]]) -> Iterator[Entr
     else:
         text = f"boot {boot['boot']} ended without a shutdown; the journal may lack its last seconds"
         yield Entry(boot["last_s"], UNCLEAN, text, boot["boot"])
+
+
+def _guard(kept: GuardReason | None) -> Iterator[Entry]:
+    if kept:
+        did = "the host guard ended this boot" if kept["reboots"] else "the host guard saw it"
+        yield Entry(
+            kept["at_s"], GUARD, f"all tasks waited for memory ({kept['full_percent']:g} %): {did}", kept["boot"]
+        )
 
 
 def _events(events: list[Event]) -> Iterator[Entry]:

@@ -168,7 +168,7 @@ def find(text: str) -> Fault | None:
 
 
 def is_locked(done: Completed) -> bool:
-    """Whether a command gave up because of a lock; that it has waited for one is no failure."""
+    """Return whether a command gave up because of a lock; that it has waited for one is no failure."""
     return done.rc != 0 and any(LOCKED.is_in(line) for line in done.stderr.splitlines())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, undo, wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import foreign_containers, guard, undo, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
     Document,
@@ -61,7 +61,7 @@ def converge(
         system.forget()
     known = known._replace(wishes=stop_requests.in_force(known.wishes, now))
     try:
-        steps, plan, recorded = _converge(document, known, system, run, check_mode=check_mode)
+        steps, plan, ends, recorded = _converge(document, known, system, run, check_mode=check_mode)
     except HostError as error:
         made = error.changes if isinstance(error, ApplyError) else []
         if isinstance(error, ApplyError) or (removed and not check_mode):
@@ -75,16 +75,17 @@ def converge(
         orphans=[{"role": role, "resource": label} for role, label in orphans],
         recorded=recorded and not (removed and check_mode),
         wishes=stop_requests.told(known.wishes, now),
+        ends=ends,
     )
 
 
 def _converge(
     document: Document, known: Manifest, system: System, run: Run, *, check_mode: bool
-) -> tuple[list[Step[Any]], Plan, bool]:
-    """The steps, what is pending, and whether the manifest is up to date."""
+) -> tuple[list[Step[Any]], Plan, list[str], bool]:
+    """The steps, what is pending, the containers of others that end, and whether the manifest is up to date."""
     states = read_states(document, system)
     plan = make_plan(document, states)
-    steps = plan.steps
+    steps, ends = plan.steps, foreign_containers.ended(plan, system)
     owner = Owner(run.project, system.clock.utc())
     fresh = [claim.label for claim in document.claims if claim.label not in known.resources]
     touched = {step.resource.label for step in steps}
@@ -92,7 +93,7 @@ def _converge(
         known, document.claims, document.roles, records_of(document, states, fresh), owner, touched
     )
     if check_mode:
-        return steps, plan, not steps and _closed(declared, document, states, plan, system) == known
+        return steps, plan, ends, not steps and _closed(declared, document, states, plan, system) == known
     if known.unfinished is not None:
         _sweep(document, system)
     if steps:
@@ -131,7 +132,7 @@ def _converge(
     if unproven is not None:
         words = f"{unproven}; it was changed by a run that could not confirm it, and counts as done when this holds"
         raise ApplyError(words, as_changes(steps)) if steps else HostError(words)
-    return steps, plan, True
+    return steps, plan, ends, True
 
 
 def _unconfirmed(known: Manifest, document: Document, plan: Plan) -> list[Resource]:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import foreign_containers
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     CONSENT,
@@ -75,6 +76,7 @@ class Outcome:
     orphans: list[dict[str, str]]
     recorded: bool = True
     wishes: list[ShownWish] = field(default_factory=list)  # units that stand still because the operator said so
+    ends: list[str] = field(default_factory=list)  # containers of others that end with Docker, or would with consent
 
 
 class ApplyError(HostError):
@@ -218,7 +220,7 @@ def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
         for key, labels in (("restart_on", resource.inputs), ("reload_on", resource.read_again)):
             for place, label in enumerate(labels):
                 if label not in before:
-                    where, _, kind = declared.where.rpartition(".")
+                    where, __, kind = declared.where.rpartition(".")
                     raise DocumentError(f"{where}.{key}[{place}]: {label} is not declared before the {kind}")
         before.add(resource.label)
 
@@ -279,12 +281,13 @@ def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[An
     try:
         for name in states:
             KINDS[name].prepare(system, plan, states[name])
-        for name, group in itertools.groupby(plan.steps, key=lambda step: step.resource.KIND):
-            steps = list(group)
-            current = steps[0].resource.label
-            KINDS[name].apply(system, steps, states[name], progress)
-        for kind in KINDS.values():
-            kind.settle(system, plan, progress)
+        with foreign_containers.kept(plan, system):
+            for name, group in itertools.groupby(plan.steps, key=lambda step: step.resource.KIND):
+                steps = list(group)
+                current = steps[0].resource.label
+                KINDS[name].apply(system, steps, states[name], progress)
+            for kind in KINDS.values():
+                kind.settle(system, plan, progress)
         return progress.done
     except HostError as error:
         raise ApplyError(str(error), as_changes(progress.done)) from None
@@ -322,7 +325,7 @@ def keep(manifest: Manifest, done: Sequence[Step[Any]], system: System) -> None:
 
 
 def records_of(document: Document, states: Mapping[str, Any], labels: Collection[str]) -> dict[str, Record]:
-    """How these resources stand."""
+    """Return how these resources stand."""
     return {
         resource.label: KINDS[resource.KIND].record(resource, states[resource.KIND])
         for resource in document.resources

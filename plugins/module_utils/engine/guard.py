@@ -332,7 +332,7 @@ def _release(system: System) -> None:
 
 
 def _decide(system: System, name: str) -> bool:
-    """Whether that is the case now. The script decides the same way, so one that has just begun is seen."""
+    """Return whether that is the case now. The script decides the same way, so one that has just begun is seen."""
     with contextlib.suppress(FileNotFoundError):
         system.path(ARMED).rename(system.path(name))
     return system.path(name).exists()

@@ -24,9 +24,12 @@ ACTION = "overridden"
 _SYSCTLS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d")
 _UNITS = "/etc/systemd/system"
 _CONTROL = "/etc/systemd/system.control"  # systemctl set-property
+_CONF = re.compile(r"[^.].*\.conf\Z")  # nobody takes a hidden file
+# A pattern as a name, which systemd-sysctl takes, is none: ours is written out, and that counts whatever comes later.
 _SETTING = re.compile(r"(?m)^[ \t]*-?([A-Za-z][\w./-]*?)[ \t]*=[ \t]*(.*?)[ \t]*$")
 _LIMIT = re.compile(r"(?m)^[ \t]*([^#\s]\S*)[ \t]+(soft|hard|-)[ \t]+(\S+)[ \t]+(\S+)")
 _VARIABLE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?([A-Z_][A-Z0-9_]*)=(.*)$")
+_PLAIN = re.compile(r"(\"[^\"]*\")|'[^']*'|\s#.*")  # all but the first: there the shell takes no $ for a name
 _APT_KEY = re.compile(r"(?m)^[ \t]*([A-Za-z][\w:-]*)[ \t]*(\{|\"[^\"]*\")")
 _APT_CLEAR = re.compile(r"(?m)^[ \t]*#clear[ \t]+([\w:-]+)")
 
@@ -51,7 +54,7 @@ def _sysctls(system: System, files: Container[str], wanted: Sequence[Sysctl]) ->
     paths: dict[str, str] = {}
     for folder in _SYSCTLS:
         for name in system.names(folder):
-            if name.endswith(".conf"):
+            if _CONF.match(name):
                 paths.setdefault(name, f"{folder}/{name}")
     last: dict[str, tuple[str, str]] = {}
     for name in sorted(paths):
@@ -74,10 +77,10 @@ def _beside(system: System, path: str, resource: File) -> Iterator[Step[Resource
     folder, name = posixpath.split(path)
     if folder not in _LATER:
         return
-    suffix, spoils = _LATER[folder]
+    taken, spoils = _LATER[folder]
     ours = system.text(path) or ""
     for other in sorted(system.names(folder)):
-        if other > name and other.endswith(suffix) and (does := spoils(ours, system.text(f"{folder}/{other}") or "")):
+        if other > name and taken.match(other) and (does := spoils(ours, system.text(f"{folder}/{other}") or "")):
             yield _step(resource, f"{folder}/{other}", does)
 
 
@@ -91,9 +94,9 @@ def _limits(ours: str, theirs: str) -> str:
 
 
 def _grub(ours: str, theirs: str) -> str:
-    mine = {name for name, _ in _VARIABLE.findall(ours)}
+    mine = {name for name, __ in _VARIABLE.findall(ours)}
     for name, value in _VARIABLE.findall(theirs):
-        if name in mine and f"${name}" not in value and f"${{{name}}}" not in value:
+        if name in mine and not re.search(rf"\$(?:{name}(?!\w)|{{{name}\}})", _PLAIN.sub(r"\1", value)):
             return f"comes later and sets {name} anew, without what our file adds for the next boot"
     return ""
 
@@ -104,16 +107,17 @@ def _apt(ours: str, theirs: str) -> str:
         if name.lower() in mine:
             return f"comes later and clears {name}"
     for name, value in _APT_KEY.findall(theirs):
-        former, _ = mine.get(name.lower(), (value, name))
+        former, __ = mine.get(name.lower(), (value, name))
         if "{" not in (former, value) and value != former:
             return f"comes later and sets {name} to {value}, instead of {former}"
     return ""
 
 
+# By folder: which names its reader takes, none of them hidden; and what is wrong with a later file.
 _LATER = {
-    "/etc/security/limits.d": (".conf", _limits),
-    "/etc/default/grub.d": (".cfg", _grub),
-    "/etc/apt/apt.conf.d": ("", _apt),
+    "/etc/security/limits.d": (_CONF, _limits),
+    "/etc/default/grub.d": (re.compile(r"[^.].*\.cfg\Z"), _grub),
+    "/etc/apt/apt.conf.d": (re.compile(r"(?!\.)(?:[\w.:-]+\.conf|[\w:-]+)\Z", re.ASCII), _apt),
 }
 
 
@@ -128,5 +132,5 @@ def _drop_ins(system: System, files: dict[str, File], units: Sequence[str]) -> I
         for unit in (name, *instances):
             for place in (f"{_UNITS}/{unit}.d", f"{_CONTROL}/{unit}.d"):
                 for other in sorted(system.names(place)):
-                    if other.endswith(".conf") and f"{place}/{other}" not in files:
+                    if _CONF.match(other) and f"{place}/{other}" not in files:
                         yield _step(resource, f"{place}/{other}", "changes this unit (`systemctl revert` removes it)")

@@ -92,6 +92,7 @@ def answer(request: Any, system: System) -> dict[str, Any]:
         "orphans": [],
         "diff": [],
         "wishes": [],
+        "ends": [],
         "known": True,
         "recorded": True,
         "guard": None,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import foreign_containers, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
     Document,
@@ -96,6 +96,8 @@ def take_back(
         for item in plan.pending:
             asked.setdefault(item.consent, []).append(f"{item.action} {item.resource.label}")
         words = ", ".join(f"{consent}: true (to {', '.join(what)})" for consent, what in asked.items())
+        ends = foreign_containers.ended(plan, system)
+        words += f", which ends {', '.join(ends)}" if ends else ""
         raise HostError(f"the way back needs your consent: set {words}; nothing was changed")
     rest = manifests.ended(manifests.without(known, roles, labels))
     if check_mode:

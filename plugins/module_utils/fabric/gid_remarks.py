@@ -56,7 +56,7 @@ class RailGid:
 
     @property
     def agrees(self) -> bool:
-        """Whether NCCL would use the declared address by itself."""
+        """Return whether NCCL would use the declared address by itself."""
         return self.index is not None and self.index == self.nccl_index
 
 

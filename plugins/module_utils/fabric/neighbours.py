@@ -125,7 +125,7 @@ def talk(token: str, host: str, rails: Sequence[CallingRail], seconds: float) ->
                 for own, rail in sockets.items():
                     with contextlib.suppress(OSError):  # a link that is down now may be up in a moment
                         own.sendto(conversation.call(rail), (rail.netdev, ETHERTYPE, 0, 0, b"\xff" * 6))
-            ready, _, _ = select.select(list(sockets), [], [], max(0.0, next_call - now))
+            ready, __, __ = select.select(list(sockets), [], [], max(0.0, next_call - now))
             for own in ready:
                 with contextlib.suppress(OSError):
                     conversation.listen(sockets[own], own.recv(2 * LARGEST_CALL), time.monotonic())

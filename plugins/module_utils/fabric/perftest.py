@@ -338,10 +338,10 @@ def _completion(text: str, seen: re.Match[str], unnamed: Fault) -> Fault:
     found = list(STATUS.finditer(text))
     match = next((one for one in found if int(one.group(1)) != FLUSHED), found[0] if found else seen)
     quote = f"perftest: {_line_around(text, match)!r}"
-    known = COMPLETIONS.get(int(match.group(1))) if found else None
-    if known is None:
+    number = int(match.group(1)) if found else None
+    if number not in COMPLETIONS:
         return replace(unnamed, text=f"{unnamed.text} ({quote})")
-    name, (means, way_out) = known
+    name, (means, way_out) = COMPLETIONS[number]
     return Fault(RETRY_EXCEEDED.get(name, name.lower()), f"{means} (IBV_WC_{name}, {quote})", way_out)
 
 

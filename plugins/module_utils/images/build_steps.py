@@ -59,7 +59,7 @@ def _look(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _examine(request: Mapping[str, Any], build: Build) -> dict[str, Any]:
     """What needs no GPU, of both images."""
-    base_facts, _, below = docker.examined(request["base"])
+    base_facts, __, below = docker.examined(request["base"])
     facts, found, told = docker.examined(build.candidate)
     asked = {"modules": request["modules"], "files": request["files"]}
     return {

@@ -76,7 +76,7 @@ def of(opened: BinaryIO, budget: Budget) -> Code:
     head = file.bytes(0, min(file.size, _ELF.size))
     if head[:4] != b"\x7fELF":
         raise CubinError("not_elf", "the file does not begin as an ELF file")
-    _, bits, order, _, machine, _, _, _, sections, flags, *_, section_size, count, names = file.unpack(_ELF, 0)
+    __, bits, order, __, machine, __, __, __, sections, flags, *__b, section_size, count, names = file.unpack(_ELF, 0)
     if (bits, order) != (_BITS_64, _LITTLE):
         raise CubinError("foreign_elf", "the file is not a 64-bit little-endian ELF file")
     if machine == _CUDA:
@@ -124,7 +124,7 @@ def _of_cubin(abi: int, flags: int) -> str:
 def _fat_sections(file: _File, table: int, count: int, names: int, budget: Budget) -> Iterator[tuple[int, int]]:
     """Offset and length of the sections that hold fat binaries."""
     if not count or names == _MANY:  # more than a 16-bit field counts: section 0 says it
-        _, _, _, _, _, size, link, *_ = file.unpack(_SECTION, table)
+        size, link = file.unpack(_SECTION, table)[5:7]
         count, names = count or size, link if names == _MANY else names
     if count > MOST_SECTIONS:
         raise CubinError("too_many", f"{count} sections are more than {MOST_SECTIONS}")
@@ -133,7 +133,7 @@ def _fat_sections(file: _File, table: int, count: int, names: int, budget: Budge
     budget.spend("nodes", count)
     headers = list(_SECTION.iter_unpack(file.bytes(table, count * _SECTION.size)))
     texts, texts_size = headers[names][4], headers[names][5]
-    for name, kind, flags, _, offset, size, *_ in headers:
+    for name, kind, flags, __, offset, size, *__rest in headers:
         if kind == _NO_BITS or name >= texts_size:
             continue
         text = file.bytes(texts + name, min(_NAME_BYTES, texts_size - name)).split(b"\0", 1)[0]
@@ -151,7 +151,7 @@ def _walk(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
     while (at := _next(file, at, end)) < end:
         if end - at < _FAT.size:
             raise CubinError("bad_fatbin", f"a header at {at} ends behind its section")
-        magic, _, header, size = file.unpack(_FAT, at)
+        magic, __, header, size = file.unpack(_FAT, at)
         if magic != _MAGIC:
             raise CubinError("bad_fatbin", f"what stands at {at} is no fat binary")
         last = at + header + size

@@ -99,12 +99,12 @@ def saved(image: str) -> Iterator[Reader]:
     """What `docker save` gives out."""
     with tempfile.TemporaryFile() as said:
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 ["docker", "save", "--", image], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
             )
         except OSError as error:
             raise ImageError("no_docker", f"docker: {error.strerror}", "install Docker there") from None
-        stdout = cast("IO[bytes]", child.stdout)
+        stdout = cast(IO[bytes], child.stdout)
         with child:  # waits for its end
             try:
                 yield stdout

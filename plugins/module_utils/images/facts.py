@@ -45,7 +45,7 @@ def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[L
     told = config.get("config")
     inside = told if isinstance(told, dict) else {}
     pairs = (word.partition("=") for word in _words(inside.get("Env")))
-    environment = {name: HIDDEN if value and _SECRET.search(name) else value for name, _, value in pairs}
+    environment = {name: HIDDEN if value and _SECRET.search(name) else value for name, __, value in pairs}
     vllm = next(iter(sites), None)
     torch = (files[path].text for path in sorted(files) if places.TORCH.search(path) and _INSTALLED.match(path))
     return {

@@ -141,7 +141,7 @@ def wheel(given: Mapping[str, Any]) -> Wheel:
         bytes=size,
         package=re.sub(r"[-_.]+", "-", package).lower(),
         version=version,
-        tops=sorted({top for top, *_ in parts if not top.endswith((".dist-info", ".data"))}),
+        tops=sorted({top for top, *__ in parts if not top.endswith((".dist-info", ".data"))}),
         scripts=sorted(scripts - {""}),
     )
 

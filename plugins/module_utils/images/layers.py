@@ -59,7 +59,7 @@ def _take(layer: Layer, member: tar.Member, budget: Budget) -> None:
     layer.bytes += member.size
     seen = None
     if member.kind == tar.FILE:
-        seen = places.look(member.path, member.size, cast("BinaryIO", member.body), budget)
+        seen = places.look(member.path, member.size, cast(BinaryIO, member.body), budget)
     elif member.kind == tar.HARD_LINK:  # uv links what it installs to its own store
         seen = layer.seen.get(tar.plain(member.target))
     if seen is not None:

@@ -59,7 +59,7 @@ def cache_of(path: str) -> str | None:
 
 
 def says(path: str) -> bool:
-    """Whether a file of this name may say something."""
+    """Return whether a file of this name may say something."""
     patterns = (*_TEXTS, _CODE, NCCL_LIBRARY)
     return any(pattern.search(path) for pattern in patterns) or cache_of(path) is not None
 

@@ -52,7 +52,7 @@ def buffered(source: Reader, budget: Budget | None = None) -> io.BufferedReader:
 
 
 def skip(stream: Reader, size: int) -> int:
-    """How many of these bytes there were."""
+    """Return how many of these bytes there were."""
     left = size
     while left and (piece := stream.read(min(CHUNK, left))):
         left -= len(piece)
@@ -80,7 +80,7 @@ def unpacked(source: Reader, budget: Budget) -> Iterator[BinaryIO]:
 def _zstd(packed: BinaryIO) -> Iterator[Reader]:
     """By the command: Python has it from 3.14 on."""
     try:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             ["zstd", "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     except OSError:

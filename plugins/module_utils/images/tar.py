@@ -111,11 +111,11 @@ def _records(text: bytes) -> Iterator[tuple[str, str]]:
     """`LENGTH KEY=VALUE\n`, of the keys that we use; the length counts itself."""
     at = 0
     while at < len(text):
-        length, _, _ = text[at : at + 20].partition(b" ")
+        length, __, __ = text[at : at + 20].partition(b" ")
         end = at + int(length) if length.isdigit() else 0
         if end <= at or end > len(text):
             raise ImageError("bad_layer", "a header of the archive has a record of no length")
-        key, _, value = text[at + len(length) + 1 : end - 1].partition(b"=")
+        key, __, value = text[at + len(length) + 1 : end - 1].partition(b"=")
         if key in (b"path", b"linkpath", b"size"):
             yield key.decode(), _text(value)
         at = end

@@ -110,9 +110,10 @@ def _counted(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main(words: list[str]) -> int:
     asked = json.loads(words[0])
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-    print(MARK + json.dumps(answer(asked["model"], asked.get("flags") or {})), flush=True)
+    sys.stdout.write(MARK + json.dumps(answer(asked["model"], asked.get("flags") or {})) + "\n")
+    sys.stdout.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -22,15 +22,15 @@ import time
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import FOLDER as STATE
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import LAST
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_pressure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.lock import BOOT_ID, writing_now
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
 CONFIG = "/etc/gb10-fleet/host-guard.json"
-STATE = "/var/lib/gb10-host-guard"
 REASON, STARTS = "reason.json", "starts.json"
-LAST = "last.json"  # the reason of the last reboot
 PRESSURE = "/proc/pressure/memory"
 DAY_S = 86400.0
 REPORT, REBOOT = "report", "reboot"
@@ -77,7 +77,9 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
     starts = [each for each in _read(root, STARTS).get("starts", ()) if now_s - each["at_s"] < DAY_S]
     spent = sum(not each["ended"] for each in starts)
     if spent >= rules.per_day:
-        print(f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard")
+        sys.stdout.write(
+            f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard\n"
+        )
         return False
     _write(root, STARTS, {"starts": [*starts, {"at_s": now_s, "ended": False}][-_MOST_STARTS:]})
     return True
@@ -85,8 +87,8 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
 
 def watch(mode: str, rules: Rules, world: World) -> None:
     """Look until the end is asked for."""
+    world.tell("READY=1")  # from here on systemd's watchdog guards it
     _keep_the_last(world)
-    world.tell("READY=1")
     since: float | None = None
     told = FINE
     while True:
@@ -178,7 +180,8 @@ def _write(root: Path, name: str, content: dict[str, Any]) -> None:
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a journal that is gone is no reason to fail, which would reboot the host
-        print(text, flush=True)
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 def _tell(text: str) -> None:
@@ -190,4 +193,4 @@ def _tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -78,7 +78,7 @@ class Load:
         words = ["-k", "5", limit, "python3", "-", f"{self._wish.seconds:g}", str(self._wish.size)]
         argv = [self._docker, "run", f"--name={self._name}", *_OPTIONS, "--entrypoint=timeout", self.image, *words]
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -179,7 +179,7 @@ class Load:
 
 
 def at_work(sample: Sample) -> str | None:
-    """Which service of the host has requests."""
+    """Return which service of the host has requests."""
     for name, counted in sample.get("servings", {units.SHORT: sample["serving"]}).items():
         if counted and (counted["running"] or counted["waiting"]):
             return f"requests run on {units.long_name(name)}"

@@ -81,7 +81,7 @@ def start_words(options: argparse.Namespace) -> list[str]:
 
 
 def knows_token(version: str) -> bool:
-    """Whether this Ray asks for the token."""
+    """Return whether this Ray asks for the token."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is None or (int(found[1]), int(found[2])) >= TOKEN_SINCE
 
@@ -97,7 +97,7 @@ def ray_version() -> str | None:
 
 
 def answers(address: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Return whether somebody listens there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=CONNECT_S):
         return True
     return False
@@ -105,7 +105,8 @@ def answers(address: str, port: int) -> bool:
 
 def say(text: str) -> None:
     """One line for the journal."""
-    print(f"gb10-ray-start: {text}", flush=True)
+    sys.stdout.write(f"gb10-ray-start: {text}\n")
+    sys.stdout.flush()
 
 
 def watch(address: str) -> None:
@@ -119,10 +120,12 @@ def watch(address: str) -> None:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
             break
         except Exception as error:  # what it raises while the head comes up differs between versions
-            print(f"not yet: {error}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"not yet: {error}\n")
+            sys.stderr.flush()
             time.sleep(POLL_S)
     while True:
-        print(json.dumps([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]), flush=True)
+        sys.stdout.write(json.dumps([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) + "\n")
+        sys.stdout.flush()
         time.sleep(POLL_S)
 
 
@@ -225,7 +228,7 @@ class Launcher:
         self, name: str, words: Sequence[str], environment: dict[str, str] | None = None, heard: bool = False
     ) -> None:
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if heard else None, env=environment
             )
         except OSError as error:
@@ -274,4 +277,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -72,7 +72,7 @@ class Router:
         return [found[key] for key in sorted(found)]
 
     def set(self, replicas: Sequence[dict[str, Any]], state: str) -> None:
-        newest, _ = self._workers()
+        newest, __ = self._workers()
         for replica in replicas:
             for name in (replica["host"], *([replica["host"] + ASLEEP] if replica["on_demand"] else [])):
                 said = self._ask(f"@!{newest} set server {replica['model']}/{name} state {state}").strip()
@@ -80,7 +80,7 @@ class Router:
                     raise RouterError(f"{replica['host']}: {said}")
 
     def save(self) -> None:
-        newest, _ = self._workers()
+        newest, __ = self._workers()
         state = self._ask(f"@!{newest} show servers state")
         beside = self._folder / "state.new"
         beside.write_text(state, encoding="utf-8")
@@ -88,7 +88,7 @@ class Router:
 
     def _workers(self) -> tuple[int, list[int]]:
         """The newest process, and those that end what they have begun."""
-        now, _, before = self._ask("show proc").partition(_OLD)
+        now, __, before = self._ask("show proc").partition(_OLD)
         newest = [int(pid) for pid in _WORKER.findall(now)]
         if not newest:
             raise NotUpError("the router has no process that serves; `journalctl -u gb10-router` says why")
@@ -133,7 +133,7 @@ def _replica(row: dict[str, str]) -> dict[str, Any]:
 
 
 def _wakes(row: dict[str, str]) -> bool:
-    """Whether it is the way to a replica that is asleep, and not the replica itself."""
+    """Return whether it is the way to a replica that is asleep, and not the replica itself."""
     return row["svname"].endswith(ASLEEP)
 
 
@@ -176,16 +176,16 @@ def main(argv: Sequence[str]) -> int:
         if options.verb == "save":
             router.save()
         elif options.verb == "show":
-            print(json.dumps(router.replicas(), indent=2))
+            sys.stdout.write(json.dumps(router.replicas(), indent=2) + "\n")
         elif options.verb == "drain":
             left = drain(router, options.host, options.model, options.wait)
-            print(json.dumps({"host": options.host, "in_flight": left}))
+            sys.stdout.write(json.dumps({"host": options.host, "in_flight": left}) + "\n")
             return STILL_BUSY if left else 0
         else:
             router.set(_chosen(router, options.host, options.model), "ready")
             router.save()
     except RouterError as error:
-        print(f"gb10-router: {error}", file=sys.stderr)
+        sys.stderr.write(f"gb10-router: {error}\n")
         return error.status
     return 0
 
@@ -207,4 +207,4 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     os.umask(0o077)
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -90,12 +90,12 @@ def reply(words: str, seconds: int) -> bytes:
 
 
 def serve(listener: socket.socket, status: Path, load_s: float, least_s: float) -> int:
-    """How many were answered."""
+    """Return how many were answered."""
     end, count = time.monotonic() + LIFE_S, 0
     listener.settimeout(IDLE_S)
     while time.monotonic() < end:
         try:
-            caller, _ = listener.accept()
+            caller, __ = listener.accept()
         except socket.timeout:
             break
         # One that has left, or says nothing, holds up nobody.
@@ -120,4 +120,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

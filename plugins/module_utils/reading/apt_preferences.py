@@ -75,7 +75,7 @@ def parse(text: str) -> Iterator[dict[str, str]]:
     for block in re.split(r"\n[ \t]*(?:\n[ \t]*)+", "\n".join(lines)):
         joined = re.sub(r"\n[ \t]+", " ", block).splitlines()
         fields = {
-            key.strip().lower(): " ".join(value.split()) for key, _, value in (ln.partition(":") for ln in joined)
+            key.strip().lower(): " ".join(value.split()) for key, __, value in (ln.partition(":") for ln in joined)
         }
         if fields.get("package"):
             yield fields

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a vLLM server of this host counts: requests, tokens, and how long tokens take."""
+"""What a server of this host counts: requests, tokens, and how long tokens take."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name, status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
@@ -93,7 +94,8 @@ def place(argv: Iterable[object]) -> tuple[str, int | None]:
     words = [str(word) for word in argv]
     flags = dict(zip(words, words[1:]))
     host = flags.get("--host", "127.0.0.1")
-    port = port_of(flags.get("--port", "")) if "--headless" not in words else None
+    no_api = "--headless" in words or flags.get("--node-rank", "0") != "0"
+    port = None if no_api else port_of(flags.get("--port", ""))
     return _ANY_ADDRESS.get(host, host), port
 
 
@@ -115,9 +117,9 @@ def port_of(text: str) -> int | None:
 
 def parse(text: str) -> Counters:
     """Return sums over all engines of the server, None for what it does not count; ValueError for another server."""
-    found = count(text, METRICS)
+    found = count(in_names_of_vllm(text), METRICS)
     if found["running"] is None or found["generated_tokens"] is None:
-        raise Unknown(f"/metrics is not vLLM's: {quoted(text[:200]) or 'it is empty'}")
+        raise Unknown(f"/metrics is of no engine that is known: {quoted(text[:200]) or 'it is empty'}")
     return found
 
 

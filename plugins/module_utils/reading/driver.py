@@ -141,7 +141,7 @@ def _modules(root: Path, releases: Sequence[str], run: Run) -> dict[str, dict[st
         found[release] = {key: value for key, sign, value in (entry.partition("=") for entry in entries) if sign}
     about: dict[str, str] = {}
     for line in run(["modinfo", *compressed]).splitlines() if compressed else ():
-        key, _, value = line.partition(":")
+        key, __, value = line.partition(":")
         if key == "filename":
             about = found.get(compressed.get(value.strip(), ""), {})
         about.setdefault(key, value.strip())

@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import select
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -108,6 +109,7 @@ def main(every_s: float) -> None:
 
 def _say(seen: dict[str, Any]) -> None:
     try:
-        print(f"\n{LINE}{json.dumps(seen)}", flush=True)
+        sys.stdout.write(f"\n{LINE}{json.dumps(seen)}\n")
+        sys.stdout.flush()
     except OSError:  # nobody listens
         os._exit(0)

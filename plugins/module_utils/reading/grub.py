@@ -109,7 +109,7 @@ def parse_menu(text: str) -> tuple[list[Entry], str | None]:
 
 
 def wanted(default: str | None, variables: Mapping[str, str]) -> str | None:
-    """Which entry GRUB looks for: the one for a single boot, else the default, which may be a saved one."""
+    """Return which entry GRUB looks for: the one for a single boot, else the default, which may be a saved one."""
     if default in _SAVED:
         default = variables.get("prev_saved_entry") or variables.get("saved_entry") or "0"
     return variables.get("next_entry") or default
@@ -121,7 +121,7 @@ def choose(menu: Sequence[Entry], path: str) -> Entry | None:
     What is not in the menu stands for the first entry. A `>` that belongs to a title is written twice.
     """
     while menu:
-        head, _, path = re.sub(r"(?<!>)>(?!>)", "\0", path).partition("\0")
+        head, __, path = re.sub(r"(?<!>)>(?!>)", "\0", path).partition("\0")
         path, head = path.replace("\0", ">"), head.replace(">>", ">")
         if re.match(r"[0-9]{1,5}\Z", head):
             chosen = menu[int(head)] if int(head) < len(menu) else menu[0]

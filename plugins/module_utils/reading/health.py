@@ -17,8 +17,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     boots,
     certificates,
     gpu,
+    guard_reason,
     kernel_log,
     memory,
+    planned_rails,
     running,
     sensors,
     wanted_units,
@@ -30,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history imp
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Boot, Line
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates import Certificate
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Gpu, Process
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import GuardReason
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import Memory, MemoryBlocks, Pressures
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
@@ -101,6 +104,8 @@ class Reading(TypedDict):
     unknown: dict[str, str]
     stopped: NotRequired[list[StoppedUnit] | None]
     certificates: NotRequired[list[Certificate] | None]
+    guard: NotRequired[GuardReason | None]
+    planned_rails: NotRequired[list[str] | None]  # network devices; null where nothing is planned at all
     recorded: NotRequired[list[Line]]
     load: NotRequired[Load]
     clock_lock_mhz: NotRequired[float | None]  # the highest clock that our own role allows; null where it holds none
@@ -154,6 +159,8 @@ def collect(
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
+        "guard": notes.read("guard", lambda: guard_reason.read_guard_reason(host)),
+        "planned_rails": notes.read("planned_rails", lambda: planned_rails.read_planned_rails(host)),
         "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
         "unknown": notes.reasons,
     }
@@ -177,7 +184,7 @@ def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, 
 
 
 def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
-    """How to ask each server, by the path of its values; None where nobody can."""
+    """Return how to ask each server, by the path of its values; None where nobody can."""
     paths = {f"servings.{name}": name for name in several} or {"serving": units.SHORT}
     return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.containers import OURS
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import LISTEN, PROC, end, owners, sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 DOCKER_DEADLINE_S = 10.0
-OURS = "gb10-"  # how the names of our containers begin
 MOST = 50  # containers that are named, and models
 _MODEL = "models--"
 _ANY = ("0.0.0.0", "127.0.0.1", "::", "::1")  # noqa: S104 - what is looked for

@@ -30,60 +30,72 @@ Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who say
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest of the kernel, and those of the units
 SHORT_BOOT = 12  # characters of a boot id that are kept
+GAP_S = 3600.0  # equal lines that are further apart are two events
+_DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
 # is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
 # of programs and of control groups in it, and those are any login's own words.
 KINDS = (
-    ("xid", r"\ANVRM: Xid \(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?\): (\d+)"),
+    ("xid", r"\ANVRM: Xid \(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?(?: [^)]{1,40})?\): (\d+)"),
     (
         "xid",
         r"\A\s{0,40}NVRM: (?:GPU (?:at PCI:)?[0-9a-fA-F:.]+: GPU has |The NVIDIA GPU [0-9a-fA-F][\s\S]{0,200}?)?"
         r"(fallen off the bus)",
     ),
-    ("xid", r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ )?(Heartbeat timed out|GSP Timeout|GSP RPC timeout)"),
-    ("oom_kill", r"\A(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \((.{0,15})\)"),
+    (
+        "xid",
+        r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ |Back to back )?(Heartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout)",
+    ),
+    ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
+    ("oom_kill", r"\AOut of memory: Killed process \d+ \((.{0,15})\)"),
+    ("oom_kill", r"\A(Memory cgroup) out of memory: Killed process \d+ \("),  # at a limit of its own
     (
         "oom_daemon",
-        r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: sending SIG(?:TERM|KILL) to process \d+ (.{1,120}?): bad",
+        r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: sending SIG(?:TERM|KILL) to process \d+ (.{1,120}?): "
+        r"(?:badness|oom_score)",
     ),
     ("oom_daemon", r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: Killed (.{1,200}?) due to memory (?:pressure|used)"),
     ("driver_memory", r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,200}(NV_ERR_NO_MEMORY)"),
     (
         "pcie_error",
         r"\A(?:pcieport|nvidia|mlx5_core|nvme) [0-9a-f:.]{12,}: "
-        r"(?:AER: )?(?:Multiple )?(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal)",
+        r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
+        r"(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL)",
     ),
     ("slot_power", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}insufficient power on the PCIe slot"),
     ("slot_capability", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}PCIe slot power capability was not advertised"),
     (
         "nic_firmware",
         r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,120}"
-        r"(?:wait_func_handle_exec_timeout: .{0,80}timeout|timeout\. Will cause a leak of a command resource|"
-        r"device's health compromised|"
-        r"Fatal error \d+ detected|Health issue observed, firmware internal error|wait vital counter)",
+        r"(?:wait_func_handle_exec_timeout:.{0,80}(?:timeout|No done completion)|"
+        r"timeout\. Will cause a leak of a command resource|device's health compromised|Fatal error \d+ detected|"
+        r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital counter|"
+        r"Firmware over \d+ MS in (?:pre-)?initializing state, aborting)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
     ("cable_removed", r"\A(mlx5_core [0-9a-f:.]{12,}): Port module event: module \d+, Cable unplugged"),
-    ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked for more than \d+ seconds"),
-    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on CPU"),
+    ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
+    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on (?:CPU|tasks)"),
     (
         "panic",
-        r"\A(Kernel panic - not syncing|Internal error: Oops|BUG: soft lockup - CPU|watchdog: BUG: soft lockup|"
-        r"watchdog: Watchdog detected hard LOCKUP)",
+        r"\A(Kernel panic - not syncing|Internal error: (?:Oops|\w+ external abort|SError)|"
+        r"BUG: soft lockup - CPU|watchdog: BUG: soft lockup|watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP)",
     ),
     (
         "critical_temperature",
         r"\A(?:thermal thermal_zone\d+: .{0,60}|reboot: )"
-        r"(critical temperature reached|HARDWARE PROTECTION shutdown \(Temperature)",
+        r"(critical temperature reached|HARDWARE PROTECTION \w+ \(Temperature)",
     ),
     (
         "disk",
         r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
-        r"I/O \d+ .{0,40}timeout, (?:reset|disable) controller)",
+        r"Removing after probe failure|I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
     ),
-    ("disk", r"\AEXT4-fs \((\w+)\): Remounting filesystem read-only"),
-    ("disk", r"\AEXT4-fs error \(device (\w+)\): "),
-    ("disk", r"\A(?:critical medium|I/O) error, dev (nvme\w+), sector"),
+    ("disk", rf"\AEXT4-fs \(({_DISK})\): Remounting filesystem read-only"),
+    ("disk", rf"\AEXT4-fs error \(device ({_DISK})\)(?:: | in )"),
+    ("disk", rf"\A(?:Aborting journal on device|JBD2: I/O error when updating journal superblock for) ({_DISK})"),
+    ("disk", rf"\A(?:blk_update_request: )?(?:critical medium|I/O) error, dev ({_DISK}), sector"),
+    ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
     ("wifi_reset", r"\A(mt79\w+) [0-9a-f:.]{12,}: .{0,40}(?:chip reset|driver own failed)"),
     ("kernel", r"\ALinux version (\S+) \("),
     ("firmware", r"\ADMI: ([^\[\]]+, BIOS [^\[\]]+ \d\d/\d\d/\d{4})\Z"),
@@ -92,7 +104,8 @@ KINDS = (
 RECOVERY = "154"  # the Xid that says what the GPU needs
 # The driver's own words for what an Xid says as well; it does not always give the number.
 XIDS_IN_WORDS = {
-    "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119", "GSP RPC timeout": "119",
+    "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119",
+    "GSP RPC timeout": "119", "GSP RPC Timeout": "119",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
@@ -259,8 +272,9 @@ def _events(found: Iterator[Line]) -> list[Event]:
         same = before and (before["boot"], before["kind"], before["key"], before.get("service")) == (
             boot, kind, key, name,
         )  # fmt: skip
+        near = before and at_s - before["last_s"] <= GAP_S
         # What a GPU asks for changes from one line to the next, and the last one counts.
-        if before and same and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):
+        if before and same and near and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):
             before["last_s"] = at_s
             before["count"] += 1
         else:

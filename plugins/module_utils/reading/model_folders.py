@@ -42,13 +42,13 @@ def read_models(host: HostReader, paths: Sequence[str]) -> dict[str, ModelFolder
 def _read(root: str, path: str) -> ModelFolder | None:
     try:
         if "/refs/" in path:
-            repository, _, reference = path.partition("/refs/")
+            repository, __, reference = path.partition("/refs/")
             with folders.folder(repository, root=root) as top:
                 commit = _text("refs/" + reference, top)
                 if commit is None or not re.match(_COMMIT, commit.strip()):
                     return None
                 return _snapshot(top, commit.strip())
-        repository, _, commit = path.partition("/snapshots/")
+        repository, __, commit = path.partition("/snapshots/")
         with folders.folder(repository, root=root) as top:
             return _snapshot(top, commit) if commit else _folder(top, top)
     except OSError:
@@ -131,7 +131,7 @@ def _text(name: str, inside: int, top: int | None = None) -> str | None:
 
 def _open(name: str, inside: int, top: int | None) -> int:
     """A plain file of this folder, or of the blobs that a snapshot links to."""
-    folder, _, last = name.rpartition("/")
+    folder, __, last = name.rpartition("/")
     parent = folders.within(inside, folder) if folder else os.dup(inside)
     try:
         found = os.stat(last, dir_fd=parent, follow_symlinks=False)

@@ -274,7 +274,7 @@ def session_words(system: System) -> list[str] | None:
     sudo clears it, so it is looked for in the environments of the ancestors too.
     """
     process = "self"
-    for _ in range(MAX_ANCESTORS):
+    for __ in range(MAX_ANCESTORS):
         for entry in (system.text(f"/proc/{process}/environ") or "").split("\0"):
             words = entry.partition("=")[2].split() if entry.startswith("SSH_CONNECTION=") else ()
             if len(words) == 4:

@@ -103,7 +103,7 @@ def read_keyfile(text: str) -> dict[str, str]:
 
 
 def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
-    """Whether a profile, as a keyfile or nmcli has it, is for this port by name, MAC or pattern."""
+    """Return whether a profile, as a keyfile or nmcli has it, is for this port by name, MAC or pattern."""
     if profile.get("connection.interface-name"):
         return bool(profile["connection.interface-name"] == port["name"])
     mac = profile.get("ethernet.mac-address") or profile.get("802-3-ethernet.mac-address") or ""
@@ -115,7 +115,7 @@ def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
 
 
 def claims(text: str, port: Mapping[str, Any]) -> bool:
-    """Whether a netplan file (without comments) speaks of the port."""
+    """Return whether a netplan file (without comments) speaks of the port."""
     words = [word.rstrip(":") for word in re.findall(_WORD, text)]
     if port["name"] in words or (port["mac"] and port["mac"].lower() in [word.lower() for word in words]):
         return True

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
@@ -17,13 +18,28 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status imp
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Matching, Parsed
 
 LINE = "GB10-SERVICES:"  # all of them behind it, as JSON
 _UNITS = "/etc/systemd/system"
 _UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
+_URL = re.compile(r"http://([A-Za-z0-9._-]+|\[[0-9A-Za-z:.%_-]+\]):([0-9]{1,5})\Z")
+
+
+def _parse_url(text: str) -> None:
+    found = _URL.match(text)
+    if not found or not 0 < int(found[2]) < 2**16:
+        raise ValueError(text)
+
+
+# A name goes into commands that a person copies, an address into the one of ssh.
+_Name = Annotated[str, Matching(re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z"), "the name of a service")]
+_URLS = Parsed(_parse_url, "an address")
+_Url = Annotated[str, _URLS]
+_Unit = Annotated[str, Matching(_UNIT, "a unit of ours")]
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
-_RUNS = ("active", "activating", "reloading")
+RUNS = ("active", "activating", "reloading")  # states of a unit
 GIB = 2**30
 
 
@@ -31,7 +47,7 @@ class Command(TypedDict):
     model: str | None
     served_name: str | None
     port: int | None
-    url: str | None
+    url: _Url | None
 
 
 class Settings(Command):
@@ -41,8 +57,8 @@ class Settings(Command):
 
 
 class Service(Settings):
-    name: str
-    unit: str
+    name: _Name
+    unit: _Unit
     container: str
     status_file: str
     state: str
@@ -86,7 +102,8 @@ def main() -> None:
         said: dict[str, Any] = {"services": read(System())}
     except HostError as error:
         said = {"error": str(error)}
-    print(f"\n{LINE}{json.dumps(said)}", flush=True)
+    sys.stdout.write(f"\n{LINE}{json.dumps(said)}\n")
+    sys.stdout.flush()
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish | None) -> Service:
@@ -122,7 +139,7 @@ def _settings(written: Mapping[str, Any]) -> Settings:
 
 
 def load_seconds(phases: Any) -> float | None:
-    """How long the last load took by the unit's own phases: all but the waiting for others."""
+    """Return how long the last load took by the unit's own phases: all but the waiting for others."""
     if not isinstance(phases, dict) or not {"weights", "graphs"} & phases.keys():
         return None
     names = ("starting", "formation", "weights", "graphs")
@@ -143,11 +160,12 @@ def _command(argv: Sequence[str]) -> Command:
     words = words[words.index("serve") + 1 :]
     values = dict(zip(words, words[1:]))
     port = values.get("--port", "")
+    url = f"http://{_asked(values.get('--host', ''))}:{port}"
     return {
         "model": words[0] if words else None,
         "served_name": values.get("--served-model-name"),
         "port": int(port) if port.isdigit() else None,
-        "url": f"http://{_asked(values.get('--host', ''))}:{port}" if port.isdigit() else None,
+        "url": url if _URLS.holds(url) else None,
     }
 
 
@@ -163,7 +181,7 @@ def _asked(host: str) -> str:
 def memory(system: System) -> Memory | None:
     """None where the kernel does not tell."""
     try:
-        found, _ = read_memory(HostReader(system=system))
+        found, __ = read_memory(HostReader(system=system))
     except Unknown:
         return None
     accounts = [found[name] for name in ACCOUNTS]
@@ -174,7 +192,7 @@ def memory(system: System) -> Memory | None:
 
 
 def judge(before: int | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Returned:
-    """Whether the memory of a service that was stopped is back. Pure.
+    """Return whether the memory of a service that was stopped is back. Pure.
 
     `before`: bytes that were available. `others_gib`: what the services that still run may take. What is hidden beyond
     that belongs to nobody.
@@ -219,5 +237,5 @@ def returned_of(
 ) -> Returned:
     """The verdict on the service of that name among those that were found."""
     of_it = [each["memory_gib"] or 0 for each in found if each["name"] == name]
-    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in _RUNS]
+    others = [each["memory_gib"] or 0 for each in found if each["name"] != name and each["state"] in RUNS]
     return returned(system, before, sum(of_it), sum(others), limit_gib, within_s if of_it else 0)

@@ -71,7 +71,7 @@ def _texts(at: End) -> list[str]:
 
 
 def _end(text: str) -> End:
-    digits, _, port = text.partition(":")
+    digits, __, port = text.partition(":")
     words = [int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8)]
     return end(str(ipaddress.ip_address(b"".join(words))), int(port, 16))
 

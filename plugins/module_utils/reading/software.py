@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources, containers
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
     DPKG_LOCK,
@@ -26,7 +24,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
 
-DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
 # Services that kill by memory, beside the kernel.
 OOM_DAEMONS = ("earlyoom", "systemd-oomd")
 
@@ -46,8 +43,6 @@ _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name
 _SERVICE = r"(gb10-vllm(?:-[a-z0-9-]{1,31})?)\.service\Z"
 _JOIN_KEY_OF = r"join-([a-z0-9-]{1,31})\.key\Z"
 _PHASE = r"[a-z]{1,20}\Z"
-_DOCKER_SOCKET = "/run/docker.sock"
-_MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
 
 
 class Apt(TypedDict):
@@ -66,6 +61,7 @@ class Docker(TypedDict):
     version: str | None
     running: bool
     cgroup_driver: str | None
+    ends: list[str]
 
 
 # Functional: one key is a word of Python.
@@ -93,7 +89,7 @@ def installed_by_us(host: HostReader) -> set[str]:
     except HostError:
         return set()  # a task that changes the host says what is wrong with the manifest
     packages = ((label.partition(":"), entry.before) for label, entry in known.items())
-    return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
+    return {name for (kind, __, name), before in packages if kind == "package" and before.get("version", "") is None}
 
 
 def read_apt(host: HostReader, database: Database) -> Apt:
@@ -120,35 +116,22 @@ def read_docker(host: HostReader, packages: Mapping[str, str]) -> Docker:
         "version": upstream_version(package) if package else None,
         "running": False,
         "cgroup_driver": None,
+        "ends": [],
     }
-    # By pid file: asking its socket could start a daemon that systemd activates on demand.
-    pid = host.number("/run/docker.pid")
-    if pid is None or not host.path(f"/proc/{pid}").exists():
+    if not containers.runs(host):
         return facts
-    said = ask_docker(host.path(_DOCKER_SOCKET), "/info")
+    said = containers.ask(host, "/info")
+    said = said if isinstance(said, dict) else {}
     version, driver = said.get("ServerVersion"), said.get("CgroupDriver")
-    return {"present": True, "version": version or facts["version"], "running": True, "cgroup_driver": driver or None}
-
-
-def ask_docker(path: Path, resource: str) -> dict[str, Any]:
-    """The JSON object that Docker's engine answers; empty if there is none in time.
-
-    HTTP 1.0 has no chunks, and the server closes after its answer, so a few lines do what would cost 20 ms of imports.
-    """
-    import socket  # only a host that runs Docker needs it
-
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(DOCKER_DEADLINE_S)
-            connection.connect(str(path))
-            connection.sendall(f"GET {resource} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-            answer = b""
-            while len(answer) < _MAX_ANSWER and (part := connection.recv(65536)):
-                answer += part
-        said = json.loads(answer.partition(b"\r\n\r\n")[2])
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    # Containers come and go, and a fact that changes costs a call; so only where a refusal has to name them.
+    others = containers.ended_with_docker(host) if driver == "systemd" else []
+    return {
+        "present": True,
+        "version": version or facts["version"],
+        "running": True,
+        "cgroup_driver": driver or None,
+        "ends": [f"{each.name} ({each.image})" for each in others],
+    }
 
 
 def read_join_keys(host: HostReader) -> dict[str, JoinKey | None]:
@@ -160,13 +143,13 @@ def read_join_keys(host: HostReader) -> dict[str, JoinKey | None]:
 def read_join_key(host: HostReader, path: str = JOIN_KEY) -> JoinKey | None:
     """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
     text = host.system.text(path) or ""
-    purpose, _, secret = text.strip().partition(" ")
+    purpose, __, secret = text.strip().partition(" ")
     return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
 
 
 def read_model_phase(host: HostReader) -> str | None:
-    """How far the services that are up have come: the first one that is not ready, or ready."""
-    folder, _, prefix = _RUNNING.rpartition("/")
+    """Return how far the services that are up have come: the first one that is not ready, or ready."""
+    folder, __, prefix = _RUNNING.rpartition("/")
     units = (found[1] for name in host.names(folder) if (found := re.match(_SERVICE, name[len(prefix) :])))
     known = [phase for unit in units if (phase := _phase_of(host, unit))]
     return next((phase for phase in known if phase != "ready"), known[0] if known else None)

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Identity, read_identity
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.host_firewalls import HostFirewall, read_firewalls
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
     Disk,
     Os,
@@ -43,6 +44,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import 
     read_interfaces,
     session_facts,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.other_docker import OtherDocker, read_others
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.port_owners import PortOwner, read_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.rails import Rail, read_rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import Clock
@@ -100,6 +102,8 @@ class Facts(TypedDict):
     apt: Apt
     apt_sources: AptSources
     docker: Docker
+    other_docker: NotRequired[list[OtherDocker]]
+    host_firewalls: NotRequired[list[HostFirewall]]
     cdi: list[str]
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
@@ -124,8 +128,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
     """
     database = database_of(host)
-    names = sorted(name for name in database.installed if PACKAGES.match(name))
-    packages = {name: database.installed[name].version for name in names}
+    packages = {name: database.installed[name].version for name in sorted(database.installed) if PACKAGES.match(name)}
     network = network_of(host)
     seen = read_interfaces(host, network)
     rails = read_rails(host, seen)
@@ -155,12 +158,14 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "gpu": read_identity(host),
         "driver": driver_of(host, packages, database.holds),
         "packages": packages,
-        "installed_by_us": sorted(installed_by_us(host).intersection(names)),
+        "installed_by_us": sorted(installed_by_us(host).intersection(packages)),
         "holds": list(database.holds),
         "apt": read_apt(host, database),
         "apt_sources": read_apt_sources(host, database),
-        "apt_preferences": apt_preferences.read_earlier(host.system, names),
+        "apt_preferences": apt_preferences.read_earlier(host.system, list(packages)),
         "docker": read_docker(host, packages),
+        "other_docker": read_others(host, database),
+        "host_firewalls": read_firewalls(host),
         "cdi": read_cdi(host),
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),

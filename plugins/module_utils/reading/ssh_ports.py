@@ -45,7 +45,7 @@ def _ssh_included(host: HostReader, text: str) -> list[str]:
     """The files that a file of sshd includes, where only their names are a pattern, and not those of folders."""
     found = []
     for pattern in (word.strip('"') for line in _SSH_INCLUDE.findall(text) for word in line.split()):
-        folder, _, name = os.path.join("/etc/ssh", pattern).rpartition("/")  # noqa: PTH118 - a path on the host
+        folder, __, name = os.path.join("/etc/ssh", pattern).rpartition("/")  # noqa: PTH118 - a path on the host
         if folder not in _SSH_FOLDERS:  # those are read anyway
             from fnmatch import fnmatchcase  # rarely needed, and each probe would pay for it
 

@@ -14,5 +14,5 @@ _DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(?![0-9])"
 
 
 def is_date(text: str) -> bool:
-    """Whether it begins as 2026-07-15 does."""
+    """Return whether it begins as 2026-07-15 does."""
     return _DATE.match(text) is not None

@@ -196,7 +196,7 @@ def read_fwupd(host: HostReader) -> list[Fwupd] | None:
     if done.rc != 0 or begin is None:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(done.stdout, begin.start())
+        found, __ = json.JSONDecoder().raw_decode(done.stdout, begin.start())
     except (ValueError, RecursionError):
         return None
     devices = found.get("Devices")

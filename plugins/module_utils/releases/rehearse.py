@@ -144,13 +144,13 @@ def _sizes(host: HostReader, installs: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _offers(host: HostReader, name: str, version: str) -> bool:
-    """Whether a source still has the version that is installed, so that a way back exists."""
+    """Return whether a source still has the version that is installed, so that a way back exists."""
     text = host.system.run(["apt-cache", "madison", name], timeout=DEADLINE_S).stdout
     return bool(version) and version in [line.split("|")[1].strip() for line in text.splitlines() if "|" in line]
 
 
 def _lists_age(host: HostReader) -> int | None:
-    """How old apt's lists are: a release that came since is not in them."""
+    """Return how old apt's lists are: a release that came since is not in them."""
     times = [_changed(host.path(f"{_LISTS}/{name}")) for name in host.names(_LISTS) if name.endswith("_Packages")]
     newest = max((each for each in times if each is not None), default=None)
     return None if newest is None else max(0, int(host.time_of_day() - newest))

@@ -70,7 +70,7 @@ def status(system: System) -> dict[str, Any]:
 
 
 def refusals(system: System, trial: Trial) -> list[str]:
-    """Why this kernel is not tried on this host; nothing is changed to find out."""
+    """Return why this kernel is not tried on this host; nothing is changed to find out."""
     found = _of_times(trial) + _of_kernel(system, trial) + _of_grub(system, trial)
     if status(system)["state"] == "armed":
         found.append(f"a trial of {status(system)['kernel']} is under way; end it with `action: settle`")
@@ -341,7 +341,7 @@ def _identity(system: System, kernel: str) -> tuple[int, int] | None:
 
 
 def path_of(system: System, kernel: str) -> str:
-    """How GRUB names the entry of a kernel: the identifiers from the top, with `>` between."""
+    """Return how GRUB names the entry of a kernel: the identifiers from the top, with `>` between."""
     menu, _default = parse_menu(system.text(MENU) or "")
     found = _path(menu, kernel)
     if found is None:
@@ -433,7 +433,7 @@ def _files_with(system: System, pattern: str) -> list[str]:
 
 
 def _line(system: System, kernel: str) -> str:
-    """How GRUB starts a kernel."""
+    """Return how GRUB starts a kernel."""
     lines = (system.text(MENU) or "").splitlines()
     return next((line for line in lines if re.search(rf"\blinux\s+\S*-{re.escape(kernel)}\s", line)), "")
 
@@ -460,7 +460,7 @@ def _mount(system: System, path: str) -> tuple[str, str]:
     """File system and device of the deepest mount above a path."""
     best, found = -1, ("", "")
     for line in (system.text("/proc/self/mountinfo") or "").splitlines():
-        words, _, more = line.partition(" - ")
+        words, __, more = line.partition(" - ")
         fields, kind = words.split(), more.split()
         if len(fields) < 5 or len(kind) < 2:
             continue

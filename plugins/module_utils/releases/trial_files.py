@@ -44,12 +44,12 @@ block=/boot/grub/grubenv
 entry=$(cat back_entry)
 grub-editenv $block unset next_entry
 if [ -n "$entry" ] && ! grub-editenv $block set saved_entry="$entry"; then
-	grub-editenv $block create
-	grub-editenv $block set saved_entry="$entry"
+  grub-editenv $block create
+  grub-editenv $block set saved_entry="$entry"
 fi
 if [ "$(cat /proc/sys/kernel/osrelease)" = "$(cat back)" ]; then
-	echo came_back >outcome
-	exit 0
+  echo came_back >outcome
+  exit 0
 fi
 echo not_proven >outcome
 systemctl reboot || systemctl reboot --force || systemctl reboot --force --force

@@ -171,12 +171,12 @@ class Files:
     # -- from outside
 
     def is_pinned(self, image: Mapping[str, Any]) -> bool:
-        """Whether the image's own name is the digest of the inventory; only containerd's store names it so."""
-        _, _, digest = self.image.partition("@")
+        """Return whether the image's own name is the digest of the inventory; only containerd's store names it so."""
+        __, __, digest = self.image.partition("@")
         return bool(digest) and digest in (image.get("Id"), (image.get("Descriptor") or {}).get("digest"))
 
     def proves(self, image: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
-        """Whether this host sees that its image is the one that the first host has pulled by the digest."""
+        """Return whether this host sees that its image is the one that the first host has pulled by the digest."""
         told, own = offered.get("configuration"), configuration(image)
         return (told == own or not told or not own) and (self.is_pinned(image) or not offered.get("pinned"))
 
@@ -209,7 +209,7 @@ class Files:
                 missing = settle(arriving, blobs, model, self.tell)
                 if not missing:
                     return self.complete(model)
-            for _ in range(TRIES):
+            for __ in range(TRIES):
                 paths = [glob.escape(file.path) for file in model.files if file.hash in missing]
                 if paths:
                     self.hub(env, step="get", revision=model.commit, paths=paths, size=model.size)
@@ -392,7 +392,7 @@ class Files:
         need_room(self.state, size * (1 + one_disk) - bytes_of(path), self.image, way_out)
         need_room(DOCKER, size, f"{self.image}, unpacked,", way_out)
         self.tell(f"image from {peer.address}", 0, size)
-        for _ in range(TRIES):
+        for __ in range(TRIES):
             self.copy(peer, "image", [path.name], self.archives, lambda: min(bytes_of(path), size), size)
             if self.sum_of(path) == archive["sha256"]:
                 break
@@ -415,7 +415,7 @@ class Files:
         with self.blobs(make=True) as blobs, self.arriving() as arriving:
             missing = list(lacking(blobs, model))
             target = self.stage / name_of(self.model) / "blobs"
-            for _ in range(TRIES):
+            for __ in range(TRIES):
                 for name in missing:  # what is longer, or no file, rsync would leave as it is
                     if (size_in(arriving, name) or 0) > model.blobs[name]:
                         (target / name).unlink()
@@ -430,7 +430,7 @@ class Files:
     ) -> None:
         if not names:
             return
-        for _ in range(CALLS):
+        for __ in range(CALLS):
             done = self.run(
                 client_argv(peer, module, target),
                 input="".join(f"{name}\n" for name in names),

@@ -55,7 +55,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, and look at what it does every second."""
     try:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -23,13 +23,13 @@ DOCKER_DEADLINE_S = 10.0
 
 
 def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
-    """Whether a process is the one that listens at an address."""
+    """Return whether a process is the one that listens at an address."""
     own = sockets_of([process], proc)
     return any(each.inode in own for each in sockets([end(address, port)], state=LISTEN, proc=proc))
 
 
 def of_container(name: str, run: Runner, proc: Path = PROC) -> Owner:
-    """Whether the other end of a connection is a process of a container."""
+    """Return whether the other end of a connection is a process of a container."""
 
     def is_its_own(connection: socket.socket) -> bool:
         done = run(["docker", "container", "inspect", "--format", "{{.State.Pid}}", name], None, DOCKER_DEADLINE_S)

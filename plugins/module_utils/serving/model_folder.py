@@ -87,7 +87,7 @@ def checksum(descriptor: int, name: str, count: Callable[[int], None]) -> str:
 
 
 def is_proven(parent: int, name: str, size: int, count: Callable[[int], None]) -> bool:
-    """Whether a blob is what its name says. Opened once: what is read is what was looked at."""
+    """Return whether a blob is what its name says. Opened once: what is read is what was looked at."""
     if size_in(parent, name) != size:
         return False
     try:
@@ -165,7 +165,7 @@ def link(cache: Path, model: Model) -> None:
     """The paths of the model's files, and the name of its revision, as the library looks them up without a network."""
     with opened(cache, name_of(model.model), make=True) as folder:
         for blob in model.files:
-            path, _, name = f"snapshots/{model.commit}/{blob.path}".rpartition("/")
+            path, __, name = f"snapshots/{model.commit}/{blob.path}".rpartition("/")
             target = "../" * (blob.path.count("/") + 2) + f"blobs/{blob.hash}"
             with _inner(folder, path) as parent:
                 if not _leads_to(name, parent, target):

@@ -67,7 +67,7 @@ def parse_model(raw: Any) -> Model:
             raise ValueError(f"the path {blob.path!a} leads out of the model, or is none")
         if not isinstance(blob.hash, str) or not _HASH.match(blob.hash):
             raise ValueError(f"{blob.path}: {blob.hash!a} is neither a SHA-256 nor a SHA-1")
-        if type(blob.size) is not int or blob.size < 0:
+        if not isinstance(blob.size, int) or isinstance(blob.size, bool) or blob.size < 0:
             raise ValueError(f"{blob.path}: {blob.size!a} is no size in bytes")
     if len({blob.path for blob in model.files}) != len(model.files):
         raise ValueError("a path is in it twice")
@@ -75,16 +75,21 @@ def parse_model(raw: Any) -> Model:
 
 
 def safe_path(path: str) -> bool:
-    """Whether a path stays below its folder and is plain text."""
+    """Return whether a path stays below its folder and is plain text."""
     return all(_PART.match(part) and part not in (".", "..") for part in path.split("/"))
 
 
 def wanted(said: Mapping[str, Any], model: str, revision: str, exclude: Sequence[str]) -> Model:
-    """What the hub lists, without what is excluded. Patterns as the hub's own tool takes them."""
+    """What the hub lists, without what is excluded. Patterns as its own tool takes them; `!` keeps."""
     patterns = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in exclude]
+    kept = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     files = [
         [file["path"], file["size"], file["hash"]]
         for file in said["files"]
-        if not any(fnmatch.fnmatchcase(file["path"], pattern) for pattern in patterns)
+        if _fits(file["path"], kept) or not _fits(file["path"], patterns)
     ]
     return parse_model({"model": model, "revision": revision, "commit": said["commit"], "files": files})
+
+
+def _fits(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)

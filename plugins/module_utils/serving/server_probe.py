@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prove that a vLLM server serves: /health, then /v1/models, then questions with known answers.
+"""Prove that a model server serves: /health, then /v1/models, then questions with known answers.
 
 Each step answers another doubt. /health says that the engine's loop lives, but not that it is our model; /v1/models
 says which model, but not that it talks sense. The result is one named verdict.
@@ -237,7 +237,8 @@ def _wait_for_health(
         strange = strange + 1 if reply.problem == STRANGER else 0
         if strange >= DEAD_POLLS:
             return _foreign()
-        dead = dead + 1 if reply.status == 503 else 0
+        # While it loads, SGLang and llama.cpp answer so too.
+        dead = dead + 1 if reply.status == 503 and unit.status.get("phase") not in ON_THE_WAY else 0
         if dead >= DEAD_POLLS:
             text = "/health answers 503: the engine died, the server around it is still there"
             return Proof(
@@ -319,8 +320,11 @@ def _models(reply: Reply) -> list[dict[str, Any]]:
     """Each with its id, and with its context where that is said."""
     entries = parse_json(reply.body).get("data")
     return [
-        {"id": str(entry["id"]), "max_model_len": context if type(context) is int and context > 0 else None}
+        {"id": str(entry["id"]), "max_model_len": _length(entry.get("max_model_len"))}
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and "id" in entry
-        for context in [entry.get("max_model_len")]
     ]
+
+
+def _length(said: Any) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None

@@ -13,7 +13,7 @@ TOOLS_SAY = 400  # characters of what a failed command said
 
 
 def last_words(said: str, lines: int = 3) -> str:
-    """Why a command failed, by the end of what it said."""
+    """Return why a command failed, by the end of what it said."""
     return " / ".join(said.strip().splitlines()[-lines:])[:TOOLS_SAY]
 
 

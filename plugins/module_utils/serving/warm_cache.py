@@ -206,7 +206,7 @@ class WarmCache:
     def _shelve(self, name: str, cold_s: float) -> None:
         """Of what the container wrote, the plain files: it goes where other containers run it."""
         path = warm.archive(self.shelf, name)
-        size = sum(status.st_size for _, _, status in plain_files(self.making))
+        size = sum(status.st_size for *__, status in plain_files(self.making))
         if not size:
             raise self._failed("vLLM compiled nothing (--enforce-eager?)")
         self.tell("keeping what is compiled", 0, size)
@@ -264,7 +264,7 @@ class WarmCache:
         try:
             with carrier.private("password", f"{password}\n") as secret:
                 peer = Peer(address, port, secret)
-                for _ in range(TRIES):
+                for __ in range(TRIES):
                     carrier.copy(peer, PART, [path.name], arriving, lambda: min(bytes_of(path), size), size)
                     if bytes_of(path) == size and warm.sum_of(path) == offered["sha256"]:
                         kept = {"cold_s": float(offered["cold_s"]), "at": str(offered["at"])}
@@ -352,8 +352,8 @@ def _need(size: int, most: int) -> None:
 def superseded(kept: Sequence[tuple[Path, int, float]], coming: int, budget: int) -> list[Path]:
     """The oldest archives, until all that is left fits into the budget together with the new one."""
     gone: list[Path] = []
-    left = sum(size for _, size, _ in kept) + coming
-    for path, size, _ in sorted(kept, key=lambda each: each[2]):
+    left = sum(size for __, size, __age in kept) + coming
+    for path, size, __age in sorted(kept, key=lambda each: each[2]):
         if left <= budget:
             break
         gone.append(path)

@@ -14,7 +14,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType, TracebackType
@@ -40,7 +39,7 @@ class Child:
     def __init__(self, argv: Sequence[str]) -> None:
         self._head = bytearray()
         self._tail = bytearray()
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
             [*BOUND_TO_PARENT, str(os.getpid()), *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -63,7 +62,7 @@ class Child:
             self._tail = (self._tail + chunk[room:])[-KEEP_BYTES:]
 
     def finished(self) -> bool:
-        """Whether the command ended by itself."""
+        """Return whether the command ended by itself."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return self._process.returncode is not None or os.waitid(os.P_PID, self.pid, flags) is not None
 
@@ -124,4 +123,4 @@ class Children:
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise SystemExit(128 + number)

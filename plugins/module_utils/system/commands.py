@@ -122,7 +122,7 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
 
 
 def _written(number: int, given: memoryview) -> int:
-    """How many bytes went into a pipe that takes some; all of them, where nobody reads them."""
+    """Return how many bytes went into a pipe that takes some; all of them, where nobody reads them."""
     try:
         return os.write(number, given[: select.PIPE_BUF])
     except BrokenPipeError:

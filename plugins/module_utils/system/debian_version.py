@@ -14,7 +14,7 @@ _VERSION = r"(?:(?P<epoch>[0-9]+):)?(?P<upstream>[0-9][A-Za-z0-9.+~-]*?)(?:-(?P<
 
 
 def newer_than(version: str, other: str) -> bool:
-    """Whether dpkg takes `version` for newer than `other`. ValueError where one of them is no version."""
+    """Return whether dpkg takes `version` for newer than `other`. ValueError where one of them is no version."""
     return order(version) > order(other)
 
 

@@ -48,12 +48,12 @@ def has_the_drivers_version(name: str) -> bool:
 
 
 def is_of_branch(name: str, branch: str = BRANCH) -> bool:
-    """Whether a part of the driver has this branch in its name."""
+    """Return whether a part of the driver has this branch in its name."""
     return re.match(_VERSIONED, name) is not None and re.search(f"-{branch}(-|$)", name) is not None
 
 
 def moves_on_purpose(name: str) -> bool:
-    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`).
+    """Return whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`).
 
     The parts of the driver, and kernels. All else of NVIDIA's may come and go, also in a repair.
     """

@@ -43,7 +43,7 @@ def _walk(path: str, root: str, make: bool) -> int:
     names = deque(part for part in path.split("/") if part not in ("", "."))
     current = os.open(root, _PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for _ in range(LONGEST_WALK):
+        for __ in range(LONGEST_WALK):
             if not names:
                 return current
             following = _step(names.popleft(), current, path, make)
@@ -105,7 +105,7 @@ def within(parent: int, path: str, *, make: bool = False) -> int:
 
 
 def only_ours(path: str) -> bool:
-    """Whether nobody but root can exchange any part of a path."""
+    """Return whether nobody but root can exchange any part of a path."""
     parts = path.strip("/").split("/")
     for length in range(len(parts) + 1):
         with folder("/" + "/".join(parts[:length])) as descriptor:
@@ -120,7 +120,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def is_ours_alone(descriptor: int) -> bool:
-    """Whether nobody but root can put something into a folder."""
+    """Return whether nobody but root can put something into a folder."""
     status = os.fstat(descriptor)
     return _is_ours(status) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

@@ -305,7 +305,7 @@ def without(manifest: Manifest, roles: Collection[str], labels: Collection[str])
 
 
 def stood(entry: Entry) -> Record:
-    """How a resource stood before us, without the notes on what is ours of it."""
+    """Return how a resource stood before us, without the notes on what is ours of it."""
     return {key: value for key, value in entry.before.items() if key != "ours"}
 
 

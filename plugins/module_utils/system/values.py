@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -23,6 +24,16 @@ class Parsed(NamedTuple):
         return True
 
 
+class Matching(NamedTuple):
+    """A text of this form."""
+
+    form: re.Pattern[str]
+    wanted: str
+
+    def holds(self, value: Any) -> bool:
+        return bool(self.form.match(value))
+
+
 class Between(NamedTuple):
     """A number within these limits."""
 
@@ -35,6 +46,19 @@ class Between(NamedTuple):
 
     def holds(self, value: Any) -> bool:
         return bool(self.least <= value <= self.most)
+
+
+class Counted(NamedTuple):
+    """A list of so many entries."""
+
+    number: int
+
+    @property
+    def wanted(self) -> str:
+        return f"a list of {self.number}"
+
+    def holds(self, value: Any) -> bool:
+        return len(value) == self.number
 
 
 class Filled(NamedTuple):

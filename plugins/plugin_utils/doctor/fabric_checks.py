@@ -184,7 +184,7 @@ def _rates(facts: Mapping[str, Any], netdevs: Container[str]) -> dict[str, float
 
 
 def _cable(subject: Subject, port: str) -> str:
-    """Which cable hangs on this port, by the topology."""
+    """Return which cable hangs on this port, by the topology."""
     other = _other_end(subject, port)
     return f"between {subject.host} {port} and {' '.join(other) if other else 'the switch'}"
 

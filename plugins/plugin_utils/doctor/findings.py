@@ -62,6 +62,17 @@ def state_refused(host: str, text: str) -> Finding:
     )
 
 
+def containers_end(subject: Subject, names: Sequence[str], waits: bool) -> list[Finding]:
+    """Name the containers of others that end with Docker: in this run, or once the operator consents."""
+    if not names:
+        return []
+    fact = f"{'to restart' if waits else 'this run restarts'} Docker, which ends {', '.join(names)}"
+    way_out = "end them in good order first if they keep in memory what you need; they are started again behind it" + (
+        "; nothing of it happens without docker_allow_restart: true" if waits else ""
+    )
+    return accept(subject, [subject.say("containers_end", fact, way_out)])
+
+
 def warnings(findings: Sequence[Finding]) -> list[str]:
     """Say each warning in one line, and what is below its security floor in one for all of it."""
     said = [each for each in findings if each.severity == "warn" and not each.accepted]
@@ -77,6 +88,6 @@ def warnings(findings: Sequence[Finding]) -> list[str]:
 
 
 def refusal(findings: Sequence[Finding]) -> str | None:
-    """Why the run stops, for a person to read; None when nothing blocks."""
+    """Return why the run stops, for a person to read; None when nothing blocks."""
     lines = [str(finding) for finding in findings if finding.blocks]
     return "\n".join(["doctor refuses to go on:", *lines]) if lines else None

@@ -82,7 +82,7 @@ def _hook(subject: Subject) -> Iterator[Finding]:
         if value is not None:
             notify.hook(value)
     except notify.HookError as error:
-        fact, _, way_out = str(error).partition("; ")
+        fact, __, way_out = str(error).partition("; ")
         yield subject.say("bad_variable", fact, way_out)
 
 

@@ -41,7 +41,11 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
         way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
         return (f"is {installed}", way_out) if is_faulty(installed, entry) else None
     if pin:
-        return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
+        other = _other_docker(subject) if entry.get("role") == "docker" else None
+        return (
+            f"{f'is there as {other}' if other else 'is not installed'}, and {pin}",
+            f"set {entry['pin']} to {better}",
+        )
     inside = contents.get(entry["component"])
     if inside and is_faulty(inside, entry):
         image, default = subject.setting("vllm_image"), subject.catalog["software"]["vllm_image"]
@@ -51,6 +55,11 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
             f"set vllm_image to one with {floor} or later; keep vllm_host on loopback",
         )
     return None
+
+
+def _other_docker(subject: Subject) -> str | None:
+    others = (f"{each['kind']} {each['version'] or ''}".strip() for each in subject.facts.get("other_docker") or [])
+    return next(others, None)
 
 
 def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ _LIMIT = re.compile(r"(\d+)(%?)")
 
 
 def most(limit: Any, hosts: int) -> int:
-    """How many of so many hosts may be silent: a number, or a share as in "10%", rounded down."""
+    """Return how many of so many hosts may be silent: a number, or a share as in "10%", rounded down."""
     found = None if isinstance(limit, bool) else _LIMIT.fullmatch(str(limit).strip())
     if found is None:
         raise ValueError(f"{VARIABLE} is {limit!r}: write a number of hosts (2), or a share of them (10%)")
@@ -46,7 +46,7 @@ def without(result: Mapping[str, Any]) -> str:
     """What is said of a host that the run goes on without, in place of a refusal."""
     lines = [f"no answer. The run goes on without this host, for {VARIABLE} allows it:"]
     for finding in result["findings"]:
-        (way_out,), _ = together([finding["way_out"]], True)  # there is no need to leave it out by hand
+        (way_out,), __ = together([finding["way_out"]], True)  # there is no need to leave it out by hand
         lines.append(str(Finding(**{**finding, "way_out": way_out})))
     return "\n".join(lines)
 

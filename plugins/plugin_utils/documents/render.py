@@ -315,7 +315,7 @@ def _code(source: str, where: str) -> _Code:
 
     def run(given: dict[str, Any]) -> Any:
         context = template.new_context(given)
-        for _ in template.root_render_func(context):
+        for __ in template.root_render_func(context):
             pass
         return plain(context.vars["result"])
 

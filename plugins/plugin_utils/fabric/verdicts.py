@@ -266,7 +266,7 @@ def way_to_full_rate(full: float, rate: float) -> str:
 
 def _slow_rail(port: _Port) -> Iterable[Judged]:
     """Twins share a cable and split it evenly; one that carries less than half of the other has a fault of its own."""
-    slow, *_, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
+    slow, *__, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
     if 2 * (slow.gbps or 0.0) < (fast.gbps or 0.0):
         yield (
             "slow_rail",
@@ -283,7 +283,7 @@ def _place(rail: MeasuredRail) -> str:
 
 
 def _shared(rails: Sequence[MeasuredRail]) -> str | None:
-    """Which rails of one host are in one subnet, at either end of the cable."""
+    """Return which rails of one host are in one subnet, at either end of the cable."""
     ends = [end for rail in rails for end in rail.ends]
     for host, subnet in dict.fromkeys((end.host, subnet) for end in ends for subnet in end.subnets):
         inside = [end.netdev for end in ends if end.host == host and subnet in end.subnets]

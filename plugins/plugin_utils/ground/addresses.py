@@ -88,6 +88,14 @@ def is_network(value: Any) -> bool:
     return True
 
 
+def contains(network: str, address: str) -> bool:
+    """Tell whether an address is in a network; what is neither holds nothing."""
+    try:
+        return ipaddress.ip_address(address.partition("/")[0]) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
 def _bounds(value: Any) -> tuple[int, int] | None:
     found = _PORTS.match(str(value))
     if found is None:

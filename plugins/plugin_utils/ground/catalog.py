@@ -50,6 +50,12 @@ COLLECTION_VARIABLES: Options = {
     "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
     "gb10_recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
     "gb10_release_evidence": {"type": "bool", "default": False},
+    "gb10_seed_keys": {"type": "list", "elements": "str", "default": []},
+    "gb10_seed_mac": {"type": "str"},
+    "gb10_seed_network": {"type": "dict", "default": {}},
+    "gb10_seed_password_hash": {"type": "str", "no_log": True},
+    "gb10_seed_serial": {"type": "str"},
+    "gb10_seed_system": {"type": "dict", "default": {}},
     "gb10_unreachable_max": {"type": "str", "default": "0"},
 }
 

@@ -38,7 +38,7 @@ def entries() -> list[Entry]:
 
 
 def days(file: str) -> int:
-    """How long an entry of this file is believed."""
+    """Return how long an entry of this file is believed."""
     shelf_life = catalog.load("shelf_life")["days"]
     return int(shelf_life["value"].get(file, shelf_life["others"]))
 

@@ -134,7 +134,7 @@ def _run(target: Hook, body: bytes, timeout_s: float) -> str | None:
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A POST that is sent elsewhere would arrive as a GET without its body."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, *__: Any) -> None:
         return None
 
 

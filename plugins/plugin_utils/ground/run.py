@@ -35,7 +35,7 @@ def _attempt(rollout: str | None) -> str:
     """As the lock on a host reads it: an earlier attempt may not write after a later one."""
     if rollout is None:
         return ""
-    identity, _, number = rollout.rpartition("/")
+    identity, __, number = rollout.rpartition("/")
     words = f" rollout {identity} attempt {number}"
     if not re.fullmatch(ATTEMPT, words):
         raise ValueError(f"{ROLLOUT}={rollout!a}: expected ID/NUMBER, as gb10 sets it; unset it for a run of your own")

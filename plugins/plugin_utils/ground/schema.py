@@ -56,14 +56,14 @@ def missing(value: object, kind: Any, where: str) -> str | None:
     """The first key of a mapping that is not there."""
     if not isinstance(value, dict):
         return _wrong(value, "a mapping", where)
-    return _first(f"{where}.{key} is missing" for key, _, needed in _keys(kind) if needed and key not in value)
+    return _first(f"{where}.{key} is missing" for key, __, needed in _keys(kind) if needed and key not in value)
 
 
 def unsound(value: object, kind: Any, where: str) -> str | None:
     """The first value of those that are there which is not what its type says."""
     if not isinstance(value, dict):
         return _wrong(value, "a mapping", where)
-    return _first(problem(value[key], hint, f"{where}.{key}") for key, hint, _ in _keys(kind) if key in value)
+    return _first(problem(value[key], hint, f"{where}.{key}") for key, hint, __ in _keys(kind) if key in value)
 
 
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}

@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 
 
 def is_asleep(wish: ShownWish) -> bool:
-    """Whether a request starts it; nobody has stopped it."""
+    """Return whether a request starts it; nobody has stopped it."""
     return wish.get("who") == ON_DEMAND
 
 

@@ -85,7 +85,7 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
 
 
 def _clock_low(gpu: Gpu | None, reading: Reading, rules: Rules) -> bool | None:
-    """Whether it is below what a GB10 has under load, where no role of ours holds it."""
+    """Return whether it is below what a GB10 has under load, where no role of ours holds it."""
     if not gpu or gpu["clock_mhz"] is None or reading.get("clock_lock_mhz"):
         return None
     busy = (gpu["utilization_percent"] or 0) >= rules.limits["busy_percent"]

@@ -101,7 +101,7 @@ class _Weighed:
 
 
 def _led(first: _Weighed, later: _Weighed, within_s: float) -> bool:
-    """Whether one began shortly before the other one, and they do not rest on the same lines."""
+    """Return whether one began shortly before the other one, and they do not rest on the same lines."""
     if first.began_s is None or later.began_s is None or first.lines & later.lines:
         return False
     return 0 < later.began_s - first.began_s <= within_s

@@ -76,7 +76,7 @@ def fit(said: object) -> None:
     Each value counts, also one that is short to write: it takes 50 bytes here, and more when Ansible copies it.
     """
     length, values, level = 0, 0, [said]
-    for _ in range(DEPTH_LIMIT):
+    for __ in range(DEPTH_LIMIT):
         values += len(level)
         length += sum(len(value) if isinstance(value, str) else 1 for value in level)
         if length > ANSWER_LIMIT:

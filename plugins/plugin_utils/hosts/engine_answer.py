@@ -53,6 +53,7 @@ class Answer(TypedDict):
     orphans: list[Orphan]
     diff: list[dict[str, str]]
     wishes: list[ShownWish]
+    ends: list[str]
     known: bool
     recorded: bool
     guard: Guard | None

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_listing
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, bounds, host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
@@ -37,7 +40,7 @@ class FileStepAction(LongStepAction):
         if own.facts is None:
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")
         self._name, self._vars = own.name, task_vars
-        context, _ = own.render([], own.facts)
+        context, __ = own.render([], own.facts)
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
         return options, next(each for each in services.expand(context) if each.name == options["service"])
@@ -67,8 +70,22 @@ class FileStepAction(LongStepAction):
         except (KeyError, TypeError, ValueError):  # between two steps there is none
             return None
 
+    def _wrong(self, answer: Mapping[str, Any]) -> str | None:
+        """Name the first value that is none of ours: others of the cluster go by it."""
+        kind = answers.BY_MODULE[self.module.rpartition(".")[2]]
+        wrong = schema.problem(dict(answer), kind, "answer")
+        try:
+            for part in ("model", "draft"):
+                if not wrong and answer.get(part) is not None:
+                    model_listing.parse_model(answer[part])
+        except ValueError as error:
+            return f"answer.{part}: {error}"
+        return wrong
+
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
         answer = {key: said[key] for key in self.kept if key in said}
+        if wrong := self._wrong(answer):
+            return {"failed": True, "msg": f"{self._name}: {printable(wrong)}; look at what runs on that host"}
         if answer.get("failed"):
             answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"
         return answer

@@ -77,7 +77,7 @@ class Inventory(_Lazy):
 
 
 def _is_literal(value: Any) -> bool:
-    """Whether Ansible's templating, which is slow, would give back the same."""
+    """Return whether Ansible's templating, which is slow, would give back the same."""
     if value is None or isinstance(value, (bool, int, float)):
         return True
     if isinstance(value, str):

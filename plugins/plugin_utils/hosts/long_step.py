@@ -53,7 +53,7 @@ class LongStepAction(OwnAction):
         def ended(said: Said) -> object:
             return said.get("finished") or said.get("failed") or time.monotonic() > until
 
-        said = self._until(lambda: self._status(status, "status"), ended, lambda _: doing())
+        said = self._until(lambda: self._status(status, "status"), ended, lambda __: doing())
         if not (said.get("finished") or said.get("failed")):
             return {"failed": True, "msg": f"{self._name}: it did not end within {limit_s} s"}
         self._status(status, "cleanup")

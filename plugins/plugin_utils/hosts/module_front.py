@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction, Said
 
 
 class ModuleFront(LongStepAction):
     """Run the module of the same name, as Ansible would, and let through what it may say.
 
-    `answers` are the keys of the answer whose types `_wrong` judges.
+    `answer` is the type of what it answers: each has one, here or in hosts/answers.py. `answers` are its keys.
     """
 
     _supports_async = True
     _has_options = False  # the module itself judges its arguments
+    answer: Any = None
     answers: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Find the type of the answer by the name of the module."""
+        super().__init_subclass__(**more)
+        if cls.answer is None:
+            cls.answer = answers.BY_MODULE[cls.__module__.rpartition(".")[2]]
+        cls.answers = tuple(cls.answer.__annotations__)
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
         result: Said = super().run(tmp, task_vars)
@@ -41,4 +51,4 @@ class ModuleFront(LongStepAction):
 
     def _wrong(self, result: Said) -> str | None:
         """Name the first value that is none of ours."""
-        return None
+        return schema.problem(result, self.answer, "answer")

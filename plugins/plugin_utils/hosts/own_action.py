@@ -53,7 +53,7 @@ class OwnAction(ActionBase):
 
     def _options(self, **conditions: Any) -> dict[str, Any]:
         """Judge the arguments of the task; an error names the option."""
-        _, options = self.validate_argument_spec(argument_spec=self._documented, **conditions)  # type: ignore[no-untyped-call]
+        __, options = self.validate_argument_spec(argument_spec=self._documented, **conditions)  # type: ignore[no-untyped-call]
         return dict(options)
 
     def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:  # type: ignore[override]

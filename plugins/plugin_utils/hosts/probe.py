@@ -158,12 +158,14 @@ def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
     rendered = asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
-        _, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
+        __, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
     else:
         rendered = rendered if answer["facts"] else []
     name = asked.host.name
     found = [findings.refused(name, role, text) for role, text in told_once(rendered)]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]
+    waits = any(item["consent"] == "docker_allow_restart" for item in answer["pending"])
+    found += findings.containers_end(asked.subject, answer["ends"], waits)
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
 
 
@@ -178,7 +180,7 @@ def told_once(rendered: Sequence[documents.Rendered]) -> Iterator[tuple[str, str
 
 
 def _unchanged(asked: Question, answer: Mapping[str, Any]) -> bool:
-    """Whether there is nothing to do, by documents of facts that hold."""
+    """Return whether there is nothing to do, by documents of facts that hold."""
     own = asked.host
     return (
         asked.facts is not None

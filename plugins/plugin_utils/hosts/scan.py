@@ -280,7 +280,7 @@ def ask(
         replies = [threads.submit(target.ask, timeout_s) for target in targets]
         waiting: set[Future[Reply]] = set(replies)
         while waiting:
-            _, waiting = wait(waiting, timeout=period_s)
+            __, waiting = wait(waiting, timeout=period_s)
             if waiting:
                 progress(len(replies) - len(waiting), len(replies))
         return [reply.result() for reply in replies]
@@ -380,7 +380,7 @@ def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float,
         rest, reply = memoryview(target.program), target.reply
         while len(answer) <= ANSWER_LIMIT and errors.length <= ERRORS_LIMIT:
             left_s = deadline - time.monotonic()
-            ready = [pipe for pipe, _ in poll.poll(left_s * 1000)] if left_s > 0 else []
+            ready = [pipe for pipe, __ in poll.poll(left_s * 1000)] if left_s > 0 else []
             if not ready:
                 break
             if feed in ready:
@@ -412,7 +412,7 @@ def _replied(reply: Callable[[str], bytes | None], answer: bytearray, new: int) 
 
 
 def _write(pipe: int, data: memoryview) -> int:
-    """How much was written; all of it, where nobody reads any longer."""
+    """Return how much was written; all of it, where nobody reads any longer."""
     try:
         return os.write(pipe, data)
     except BlockingIOError:

@@ -64,9 +64,6 @@ class Answer(TypedDict):
     recorded: NotRequired[list[Line]]
 
 
-KEYS = tuple(Answer.__annotations__)
-
-
 def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str, Any]) -> str | None:
     """The first value that is missing or not what it must be, in words; what was not asked for is judged as well."""
     needed = [key for section in asked for key in NEEDED.get(section, ())]

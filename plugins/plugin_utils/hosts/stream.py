@@ -63,7 +63,7 @@ class Talks:
                 self._due = [(when, target) for when, target in self._due if when > now]
                 for target in due:
                     self._begin(target)
-                for number, _ in self._poll.poll(LISTEN_S * 1000):
+                for number, __ in self._poll.poll(LISTEN_S * 1000):
                     if talk := self._talks.get(number):
                         self._one(talk, talk.pipe(number))
         finally:

@@ -79,7 +79,7 @@ def known(facts: Facts, gap: tuple[str, ...] | None) -> models.Image:
     lacks = set(parts) - has
     if gap is not None:
         (lacks if gap else has).add(CUBINS)
-    _, _, digest = next(iter(facts["digests"]), "").rpartition("@")
+    __, __, digest = next(iter(facts["digests"]), "").rpartition("@")
     return models.Image(
         reference=facts["reference"],
         name=next(iter(facts["names"]), facts["reference"]),

@@ -59,7 +59,7 @@ def of(extension: Mapping[str, Any]) -> Kernels:
 
 def chip() -> tuple[int, int]:
     """Compute capability."""
-    major, _, minor = str(catalog.load("sm")["chip"]["compute_capability"]["value"]).partition(".")
+    major, __, minor = str(catalog.load("sm")["chip"]["compute_capability"]["value"]).partition(".")
     return int(major), int(minor)
 
 
@@ -78,7 +78,7 @@ def in_family(name: str) -> bool:
 
 
 def compiles(name: str) -> bool:
-    """Whether the driver makes code for the chip of this PTX: of any earlier version, where it has no suffix."""
+    """Return whether the driver makes code for the chip of this PTX: of any earlier version, where it has no suffix."""
     parsed = _parsed(name)
     if parsed is None:
         return False

@@ -82,6 +82,6 @@ def _met(match: Mapping[str, Any], wish: Wish, architectures: str, versions: Map
 
 
 def _other_cuda(wheel: str, cuda: str | None) -> bool:
-    """Whether the name of a wheel says another CUDA (`+cu129`) than this one (`13.0`)."""
+    """Return whether the name of a wheel says another CUDA (`+cu129`) than this one (`13.0`)."""
     told = _CUDA_OF_WHEEL.search(wheel)
     return bool(told and cuda and told.group(1) != cuda.split(".")[0])

@@ -30,8 +30,11 @@ def figures(**others: Any) -> dict[str, Any]:
     return {**rules.limits, **own, "slowed": "|".join(sorted(SLOWED)), **others}
 
 
-def collector(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the collector. Of signs and Xids only what decides travels: a metric has no words."""
+def collector(known: Mapping[str, Any], slo: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Settings of the collector; `slo`: what services are held to.
+
+    Of signs and Xids only what decides travels: a metric has no words.
+    """
     rules, interval_s = limits.rules(), known["interval_s"]
 
     def readings(seconds: str, more: int) -> int:
@@ -41,6 +44,7 @@ def collector(known: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "recent_days": known["recent_days"],
         "event_s": known["event_s"],
+        "slo": dict(slo or {}),
         "vllm_families": catalog.load("monitoring")["vllm_families"]["value"],
         "every_s": {"now": interval_s, "history": known["history_s"]},
         "gap_s": known["missed"] * interval_s,
@@ -81,7 +85,7 @@ def render(known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
 
 
 def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:
-    """How long an alert's expression must hold."""
+    """Return how long an alert's expression must hold."""
     if "hold" in entry:
         return float(known[entry["hold"]])
     return float(_filled(str(entry.get("readings", 0)), known)) * float(known["interval_s"])

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.other_docker import ROOTLESS, SNAP
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -17,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages i
 DOCKER = VendorPackages("docker", package="docker-ce", vendor="docker", whose="Docker's")
 # A hold on one of these keeps Docker from being exchanged.
 HELD_TOGETHER = ("docker-ce", "docker-ce-cli", "containerd.io")
+_KEPT = "then it needs `features.cdi` in its daemon.json, and the model serves in it as it is"
 CGROUPFS = "native.cgroupdriver=cgroupfs"
 # Docker reads CDI descriptions only when told. With systemd as cgroup driver, `systemctl daemon-reload` takes the GPU
 # from containers that have it from NVIDIA's hook (NVIDIA/nvidia-container-toolkit#48, #251, #1227); CDI devices are
@@ -38,6 +40,7 @@ class DockerPlan(RolePlan):
 
     version: str
     source: Source
+    exchanged: tuple[str, ...]  # packages of another Docker, which leave
     daemon_options: Mapping[str, Any]
 
 
@@ -47,9 +50,16 @@ def plan(view: View) -> DockerPlan:
     source = DOCKER.source(view, settings.docker_source)
     options = merged(OPTIONS, settings.docker_daemon_options)
     return DockerPlan(
-        refusals=(*source.refusals, *_exchange(view, settings, version), *_cgroup_driver(view, settings, options)),
+        refusals=(
+            *source.refusals,
+            *_others(view, settings),
+            *_exchange(view, settings, version),
+            *_cgroup_driver(view, settings, options),
+        ),
+        findings=tuple(_beside(view)),
         version=version,
         source=source,
+        exchanged=tuple(dict.fromkeys(name for other in _there(view) for name in other["packages"])),
         daemon_options=options,
     )
 
@@ -61,6 +71,54 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
         both = isinstance(value, Mapping) and isinstance(ours.get(key), Mapping)
         result[key] = merged(ours[key], value) if both else value
     return result
+
+
+def _there(view: View) -> list[Mapping[str, Any]]:
+    """Other Dockers whose place this role takes. One that is beside Docker's own packages has found its place."""
+    others = [] if DOCKER.installed(view) else view.facts.get("other_docker") or []
+    return [other for other in others if other["kind"] != ROOTLESS]
+
+
+def _others(view: View, settings: DockerSettings) -> Iterator[str]:
+    for other in _there(view):
+        name = f"{other['kind']} {other['version'] or ''}".strip()
+        there = f"the snap docker {other['version'] or ''}".strip() if other["kind"] == SNAP else name
+        keep = f"To keep it, leave docker out of gb10_roles ({_KEPT})."
+        if other["kind"] == SNAP:
+            yield (
+                f"{there} is installed, and {_ends(other)}. It and docker-ce would take the same socket, and a snap is"
+                f" not this role's to remove: `sudo snap remove docker` first. {keep}"
+            )
+        elif not settings.docker_allow_restart:
+            yield (
+                f"{there} is installed, and this role would put docker-ce in its place and remove"
+                f" {', '.join(other['packages'])}; {_ends(other)}. Set docker_allow_restart to true for that. {keep}"
+            )
+
+
+def _ends(other: Mapping[str, Any]) -> str:
+    containers = other["containers"]
+    if containers is None:
+        return "which containers run in it is not known"
+    return f"these containers would end: {', '.join(containers)}" if containers else "no container runs in it"
+
+
+def _beside(view: View) -> Iterator[Mapping[str, Any]]:
+    if any(other["kind"] == ROOTLESS for other in view.facts.get("other_docker") or []):
+        yield {
+            "id": "other_docker",
+            "severity": "info",
+            "fact": "a user runs a Docker of his own (rootless) beside the host's",
+            "way_out": "nothing to do; its containers stay, and what they hold of the GPU's memory is not planned with",
+            "accepted": None,
+        }
+
+
+def _ended(containers: Sequence[str]) -> str:
+    """What a restart of Docker means for those who are not ours."""
+    if not containers:
+        return "ends no container of yours that runs now"
+    return f"ends {', '.join(containers)}; they are started again, with their files and without what was in memory"
 
 
 def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[str]:
@@ -95,8 +153,7 @@ def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, A
         yield (
             "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
             " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; to change to"
-            " cgroupfs restarts Docker. Which containers run is not looked at (`sudo docker ps` shows them): set"
-            " docker_allow_restart to true when they may stop."
+            f" cgroupfs restarts Docker, which {_ended(docker['ends'])}: set docker_allow_restart to true when it may."
         )
         return
     unknown = "has not said with which cgroup driver (it was asked for `docker info` and did not answer in time)"

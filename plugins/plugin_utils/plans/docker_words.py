@@ -34,20 +34,20 @@ def is_limit(value: str) -> bool:
     """SOFT or SOFT:HARD, where -1 is none, and no soft one is above its hard one."""
     if not _LIMIT.match(value):
         return False
-    soft, _, hard = value.partition(":")
+    soft, __, hard = value.partition(":")
     figures = [int(each) for each in (soft, hard or soft)]
     low, high = (HIGHEST_LIMIT if each == _NO_LIMIT else each for each in figures)
     return low <= high <= HIGHEST_LIMIT
 
 
 def _ulimit(value: str) -> bool:
-    name, _, limit = value.partition("=")
+    name, __, limit = value.partition("=")
     return name in LIMITS and is_limit(limit)
 
 
 def _volume(value: str) -> bool:
     """A folder of its own, at an absolute path in the container."""
-    host, _, rest = value.partition(":")
+    host, __, rest = value.partition(":")
     inside, colon, mode = rest.partition(":")
     return host_folders.may_be_mounted(host) and host_folders.is_path(inside) and (not colon or mode == "ro")
 

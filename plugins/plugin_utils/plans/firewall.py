@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,12 +108,54 @@ def plan(view: View) -> FirewallPlan:
     try:
         joined = view.plan(fabric.plan)
     except PlanError as error:
-        return replace(planned, joint_refusals=(str(error),))
-    return replace(
+        return replace(planned, joint_refusals=(str(error),), findings=tuple(_closed_by_others(view, planned)))
+    planned = replace(
         planned,
         joint_refusals=_texts(text for each in served for text in _nobody_asks(each, settings, joined)),
         peers=tuple(_peers(view, joined)),
     )
+    return replace(planned, findings=tuple(_closed_by_others(view, planned)))
+
+
+def _closed_by_others(view: View, planned: FirewallPlan) -> Iterator[Mapping[str, Any]]:
+    """What of ours ufw or firewalld would drop: a packet has to pass all tables."""
+    for other in view.facts.get("host_firewalls") or []:
+        if other["default"] in ("accept", "allow"):
+            continue
+        clients = [*([planned.gateway.port] if planned.gateway else []), *(planned.apis if planned.clients else ())]
+        ports = [str(port) for port in clients if not _lets_in(other, port)]
+        rails = [peer.interface for peer in planned.peers if not _lets_in(other, "any", peer.interface, peer.address)]
+        rails = list(dict.fromkeys(rails))
+        if ports or rails:
+            what = [*(f"port {port}" for port in ports), *(f"what arrives by {rail}" for rail in rails)]
+            yield {
+                "id": "host_firewall",
+                "severity": "warn",
+                "fact": f"{other['name']} is on and drops what no rule of it names ({other['default']}): it would close"
+                f" {', '.join(what)}",
+                "way_out": _to_open(other["name"], ports, rails),
+                "accepted": None,
+            }
+
+
+def _lets_in(other: Mapping[str, Any], port: Any, interface: str = "any", address: str | None = None) -> bool:
+    """Return whether a rule names the port, on that interface, for everybody or for that address."""
+    return any(
+        rule["interface"] in ("any", interface)
+        and (rule["source"] == "any" or (address is not None and addresses.contains(rule["source"], address)))
+        and rule["protocol"] in ("any", "tcp")
+        and (rule["ports"] == "any" or (port != "any" and addresses.is_within(port, rule["ports"].split(","))))
+        for rule in other["allowed"]
+    )
+
+
+def _to_open(name: str, ports: Sequence[str], rails: Sequence[str]) -> str:
+    if name == "ufw":
+        lines = [*(f"ufw allow {port}/tcp" for port in ports), *(f"ufw allow in on {rail}" for rail in rails)]
+        return "run " + "; ".join(f"`sudo {line}`" for line in lines)
+    lines = [f"--permanent --add-port={port}/tcp" for port in ports]
+    lines += [f"--permanent --zone=trusted --change-interface={rail}" for rail in rails]
+    return "run " + "; ".join(f"`sudo firewall-cmd {line}`" for line in [*lines, "--reload"])
 
 
 def _reached(service: Service) -> bool:

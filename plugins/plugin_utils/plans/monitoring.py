@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
 _GRAFANA, DASHBOARDS = "/etc/grafana/provisioning", "/usr/local/share/gb10-fleet/dashboards"
 _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]+))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+SLO = {"ttft_p95_s": 640.0, "error_share": 1.0}  # targets, and the most that each can be
 _STATE, _ETC = "/var/lib/prometheus", "/etc/prometheus"
 
 
@@ -90,11 +91,12 @@ class MonitoringPlan(RolePlan):
     servers: tuple[Server, ...]
     targets: tuple[Target, ...]
     grafana: bool
+    slo: Mapping[str, float]
 
     @property
     def settings(self) -> str:
         """Return what the collector goes by."""
-        return json.dumps(collector(figures()), indent=1) + "\n"
+        return json.dumps(collector(figures(), self.slo), indent=1) + "\n"
 
     @property
     def rules(self) -> str:
@@ -127,6 +129,7 @@ def plan(view: View) -> MonitoringPlan:
         servers=SERVERS if server else (),
         targets=(Target(view.host, listen), *_targets(settings)) if server else (),
         grafana=server and settings.monitoring_grafana,
+        slo={str(name): float(value) for name, value in settings.monitoring_slo.items() if _can_be(name, value)},
     )
 
 
@@ -143,10 +146,16 @@ def _target(address: Any) -> re.Match[str] | None:
     return found if found and addresses.is_host(found[1]) and (not found[2] or addresses.is_ports(found[2])) else None
 
 
+def _can_be(name: Any, value: Any) -> bool:
+    """Return whether it is a target, and of a size that it can have."""
+    most = SLO.get(name)
+    return most is not None and isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= most
+
+
 def _unheard(view: View, settings: MonitoringSettings) -> Iterator[str]:
     """Hosts of this inventory that answer nobody but themselves; another port may be another exporter's."""
     for target in _targets(settings):
-        address, _, port = target.address.rpartition(":")
+        address, __, port = target.address.rpartition(":")
         if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
             continue
         theirs = view.of(target.host).settings(MonitoringSettings)
@@ -191,6 +200,13 @@ def _refusals(settings: MonitoringSettings) -> Iterator[str]:
         yield (
             f"monitoring_targets holds {', '.join(strange)}. Name each host with its address, for example "
             "{spark-b: 192.0.2.12}." + (f" Write IPv6 in brackets: '[{bare[0]}]'." if bare else "")
+        )
+    wrong = [str(name) for name, value in settings.monitoring_slo.items() if not _can_be(name, value)]
+    if wrong:
+        most = f"up to {SLO['ttft_p95_s']:g}"
+        yield (
+            f"monitoring_slo holds {', '.join(wrong)}. Name ttft_p95_s in seconds, above 0 and {most}, and "
+            "error_share, above 0 and up to 1, for example {ttft_p95_s: 2, error_share: 0.01}."
         )
     for name, asked in (
         ("monitoring_targets", settings.monitoring_targets),

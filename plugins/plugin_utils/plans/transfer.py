@@ -52,7 +52,7 @@ def missing(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> list[str]:
 
 
 def _configured_otherwise(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> bool:
-    """Whether both have an image in Docker's classic store, and two of them."""
+    """Return whether both have an image in Docker's classic store, and two of them."""
     told, own = giver.get("configuration"), taker.get("configuration")
     return None not in (told, own) and told != own
 

@@ -21,7 +21,7 @@ def maker(board_vendor: str | None) -> Mapping[str, Any] | None:
 
 
 def named(board_vendor: str | None, makers: Iterable[str]) -> bool:
-    """Whether one of these names is the board's: its maker's, or a part of what SMBIOS says."""
+    """Return whether one of these names is the board's: its maker's, or a part of what SMBIOS says."""
     said = (board_vendor or "").lower()
     found = maker(board_vendor)
     own = found["maker"].lower() if found else None
@@ -36,7 +36,7 @@ def known(name: str) -> bool:
 
 
 def by_nvidia(board_vendor: str | None) -> bool:
-    """Whether it is the chip maker's own board, however SMBIOS writes that; all others are partners' boards."""
+    """Return whether it is the chip maker's own board, however SMBIOS writes that; all others are partners' boards."""
     return "nvidia" in (board_vendor or "").lower()
 
 

@@ -17,7 +17,7 @@ def faults(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def is_faulty(version: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a version has what the entry warns of: it is below the floor, and not older than the fault."""
+    """Return whether a version has what the entry warns of: it is below the floor, and not older than the fault."""
     return is_below(version, str(entry["value"])) and not is_below(version, str(entry.get("since", "0")))
 
 

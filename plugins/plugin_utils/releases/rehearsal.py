@@ -205,12 +205,12 @@ class _Move:
 
     @property
     def _moves(self) -> bool:
-        """Whether another kernel or driver boots afterwards."""
+        """Return whether another kernel or driver boots afterwards."""
         return bool(self.simulated["set_move"]["installs"] or self.simulated["set_move"]["removes"])
 
     @cached_property
     def _boots_what_is_there(self) -> bool:
-        """Whether the driver's packages are those of the release, and an older kernel or driver still runs."""
+        """Return whether the driver's packages are those of the release, and an older kernel or driver still runs."""
         if self._moves or _DRIVER not in self.host["packages"]:
             return False
         packages, software = (verdict.missing_entries(self._score, kind, self._after, ()) for kind in _OF_A_KERNEL)

@@ -108,7 +108,7 @@ class Score:
 
 
 def ahead(check: Check) -> bool:
-    """Whether a host has firmware that is newer than the entry, so no recipe that is known here is its own.
+    """Return whether a host has firmware that is newer than the entry, so no recipe that is known here is its own.
 
     Packages, kernel and driver run ahead of every release by ordinary updates, and their floors let them.
     """
@@ -254,6 +254,6 @@ def three(version: str) -> str:
 
 
 def differing(one: str, other: str) -> bool:
-    """Whether two texts of a firmware name different numbers."""
+    """Return whether two texts of a firmware name different numbers."""
     pairs = zip_longest(re.findall(r"\d+", one), re.findall(r"\d+", other))
     return any(left != right for left, right in pairs)

@@ -118,7 +118,7 @@ def told(score: Score) -> dict[str, float | int]:
 
 
 def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
-    """Why no release can be told; a guess without these facts is worse than none."""
+    """Return why no release can be told; a guess without these facts is worse than none."""
     if not recipes:
         return (
             "no recipe of a release is known: the host lacks nvidia-spark-ota-check: it is no DGX OS, "

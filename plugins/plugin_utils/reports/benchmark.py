@@ -199,7 +199,7 @@ def without_secrets(args: Sequence[str]) -> list[str]:
     shown: list[str] = []
     hide = False
     for word in args:
-        flag, equals, _ = word.partition("=")
+        flag, equals, __ = word.partition("=")
         secret = bool(_SECRET_FLAG.fullmatch(flag))
         shown.append(f"{flag}={_HIDDEN}" if secret and equals else _HIDDEN if hide else word)
         hide = secret and not equals

@@ -236,7 +236,7 @@ def _overridden(record: Mapping[str, Any]) -> bool:
 
 
 def _repaired(record: Mapping[str, Any]) -> bool:
-    """Whether a run has something to do there."""
+    """Return whether a run has something to do there."""
     changes = [change for changes in record["changes"].values() for change in changes]
     return record["state"] in TO_CONVERGE and (not changes or any(change["action"] != OVERRIDDEN for change in changes))
 

@@ -170,7 +170,7 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
     switched = next(iter(members.values()))["topology"] == "switch"
     found = []
     for key, pairing in pairings.items():
-        of_twins = [rail for _, rail in sorted(rails[key].items())]
+        of_twins = [rail for __, rail in sorted(rails[key].items())]
         verdict = verdicts.judge_port(of_twins, thresholds, switched=switched)
         found.append({**pairing, "least_gbps": thresholds["port_min_gbps"], **asdict(verdict)})
     return found

@@ -48,7 +48,7 @@ def model(hosts: Mapping[str, Mapping[str, Any]]) -> Record | None:
             for name in names
         ],
         "models": list(_models(hosts)),
-        "bars": [bar for name, proof in hosts.items() if (bar := _bar(name, proof, colours))],
+        "bars": [strip for name, proof in hosts.items() if (strip := _bar(name, proof, colours))],
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
 
 QUESTION = "Why is the sky blue?"
@@ -61,7 +62,7 @@ class Step(NamedTuple):
 
 
 def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a reader gets to a host and to its gateway, from the variables of the host."""
+    """Return how a reader gets to a host and to its gateway, and its services, from the variables of the host."""
     remote = variables.get("ansible_connection", "ssh") != "local"
     user = variables.get("ansible_user")
     address = str(variables.get("ansible_host") or variables.get("inventory_hostname") or "")
@@ -72,6 +73,8 @@ def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
         "ssh_port": int(variables.get("ansible_port") or _SSH_PORT),
         "needs_key": bool(variables.get("vllm_api_key")),
         "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
+        "services": [*service_entries.here(variables, str(variables.get("inventory_hostname")))]
+        + ([service_entries.SHORT] if variables.get("vllm_model") else []),
     }
 
 
@@ -113,6 +116,7 @@ def steps(use: Usage) -> list[Step]:
         ),
         Step("Python", tuple(_python(use, secret)), "pip install openai"),
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
+        *_sharing(use),
         Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
         Step("Stop it", (f"gb10 stop {use.service} -i INVENTORY",), f"gb10 start {use.service} starts it again"),
         Step("Undo everything", ("gb10 undo --all -i INVENTORY",), "each host is again as it was before"),
@@ -124,7 +128,12 @@ def _addresses(use: Usage) -> Iterator[Step]:
         yield Step("Address on your own machine", (use.tunnel, use.local), "leave the tunnel open while you use it")
     yield Step(f"Address on {use.host}", (f"{use.url}/v1",))
     if use.shared:
-        yield Step("Address in your network", (f"{use.shared}/v1",), "with a key of gateway_keys")
+        yield Step("Address in your network", (f"{use.shared}/v1",), "with a key; gb10 share --list says who has one")
+
+
+def _sharing(use: Usage) -> Iterator[Step]:
+    if not use.shared:
+        yield Step("Let another machine use it", ("gb10 share laptop -i INVENTORY",), "TLS, and a key of its own")
 
 
 def _python(use: Usage, secret: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ class Contradiction:
 
 
 def agrees(low: float, high: float, measured: float) -> bool:
-    """Whether a measurement is within the tolerance of a range."""
+    """Return whether a measurement is within the tolerance of a range."""
     share = float(catalog.load("shelf_life")["agreement"]["value"])
     return low * (1 - share) <= measured <= high * (1 + share)
 

@@ -48,5 +48,5 @@ def wish(config: Config) -> dict[str, Any]:
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word of a command line says something of speculative decoding."""
+    """Return whether a word of a command line says something of speculative decoding."""
     return _ANY_FLAG.fullmatch(word.partition("=")[0].replace("_", "-")) is not None

@@ -56,7 +56,7 @@ def _idle(said: str, facts: Mapping[str, Any], host: str) -> Iterator[str]:
 
 
 def _takes(said: str, name: str) -> bool:
-    """Whether NCCL's list takes that name: beginnings of names, `=` for whole ones, `^` for all but these."""
+    """Return whether NCCL's list takes that name: beginnings of names, `=` for whole ones, `^` for all but these."""
     without = said.startswith("^")
     rest = said.removeprefix("^")
     words = [word.partition(":")[0] for word in rest.removeprefix("=").split(",") if word]

@@ -155,7 +155,7 @@ def fit(
     utilization: float = 0.0,
     load: Load | None = None,
 ) -> Fit:
-    """How `checkpoint` fits on `hosts` hosts, the smallest with `total_bytes` (MemTotal).
+    """Return how `checkpoint` fits on `hosts` hosts, the smallest with `total_bytes` (MemTotal).
 
     0 leaves the choice: as much context as fits beside the catalog's number of requests, and the smallest share for it.
     """

@@ -73,7 +73,7 @@ class Checkpoint:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def avoided(self, version: str | None) -> str | None:
-        """Why not to take it with this version of vLLM; what is to be avoided in some is in an unknown one."""
+        """Return why not to take it with this version of vLLM; what is to be avoided in some is in an unknown one."""
         return self.avoid if self.avoid and within(version, self.avoid_versions, unknown=True) else None
 
 
@@ -174,7 +174,7 @@ def find(name: str) -> Model | None:
 
 
 def in_recipes(name: str) -> bool:
-    """Whether the vendor has a recipe of this checkpoint, be its figures in the catalog or not."""
+    """Return whether the vendor has a recipe of this checkpoint, be its figures in the catalog or not."""
     return name.lower() in (entry["model"].lower() for entry in catalog.load("recipes")["recipes"])
 
 
@@ -265,7 +265,7 @@ def _of_family(architecture: str) -> Flags:
 
 def image(reference: str) -> Image | None:
     """What the catalog knows about an image reference: by a digest that it lists, else by name and tag."""
-    name, _, digest = reference.partition("@")
+    name, __, digest = reference.partition("@")
     entries = catalog.load("images")["images"]
     for entry in entries:
         if digest and digest in entry.get("digests", ()):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted, host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks, ways_out
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
@@ -53,7 +53,7 @@ def verdict(plan: Plan) -> str:
 
 
 def tools(arguments: Iterable[str]) -> str:
-    """Whether a server with these flags takes tools."""
+    """Return whether a server with these flags takes tools."""
     return "yes" if set(_TOOLS) <= set(arguments) else "no"
 
 
@@ -164,3 +164,25 @@ def wrapped(line: str, indent: str) -> list[str]:
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
+
+
+def overview(pairs: Iterable[tuple[Plan, Plan]]) -> list[str]:
+    """Each model in a line of 80 characters: what is to be downloaded, and how fast it is on one Spark and on two."""
+    rows = [("MODEL", "GIB", "ONE SPARK", "TWO")]
+    for one, two in pairs:
+        known = one.checkpoint or two.checkpoint
+        rows.append((one.model.id, f"{known.weight_gib:.0f}" if known else "-", _speed(one), _speed(two)))
+    return [
+        *columns(rows),
+        "GIB: to download. Speed: tokens a second of one request; with ~ it is computed,",
+        "not measured. -: does not fit.",
+        "gb10 plan MODEL says more of one. Any other model of the hub can be named, too.",
+    ]
+
+
+def _speed(plan: Plan) -> str:
+    if plan.checkpoint is None:
+        return "-"
+    if not plan.measured and not plan.predicted:
+        return "fits"
+    return f"{'' if plan.measured else '~'}{plan.expectation}".removesuffix(" tok/s")

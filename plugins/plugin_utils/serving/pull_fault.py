@@ -44,6 +44,6 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
 
 def registry(image: str) -> str:
     """The host that Docker asks for an image: the first part of its name, if that can be one."""
-    first, slash, _ = image.partition("/")
+    first, slash, __ = image.partition("/")
     named = bool(slash) and ("." in first or ":" in first or first == "localhost")
     return first if named else DOCKER_HUB

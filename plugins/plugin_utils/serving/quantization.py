@@ -82,7 +82,7 @@ def hosts_needed(model: Model, total_bytes: float, version: str | None, only: st
 
 
 def is_servable(model: Model, version: str | None) -> bool:
-    """Whether nothing but memory can speak against some checkpoint."""
+    """Return whether nothing but memory can speak against some checkpoint."""
     return any(not _against(model, checkpoint, version) for checkpoint in model.checkpoints)
 
 

@@ -258,7 +258,7 @@ def _holds_one(word: str, operand: Any, value: list[str] | None) -> bool:
 
 
 def _kernel(status: str, name: str) -> bool:
-    """Whether catalog/sm.yml says so of the kernel of that name."""
+    """Return whether catalog/sm.yml says so of the kernel of that name."""
     kernels = catalog.load("sm")["kernels"]
     plain = _plain(name)
     return any(kernel["status"] == status and re.fullmatch(kernel["value"], plain, re.IGNORECASE) for kernel in kernels)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def does_not_fit(self) -> bool:
-        """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
+        """Return whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
         return bool(self.less) or quantization.is_servable(self.model, self.version)
 
     @property
@@ -173,13 +173,13 @@ class Plan:
 
     @property
     def expectation(self) -> str:
-        """How fast, in a few words."""
+        """Return how fast, in a few words."""
         found = self.measured or self.predicted
         return found.text if found else "speed not known"
 
     @property
     def speed(self) -> str:
-        """How fast one request is, and how that is known."""
+        """Return how fast one request is, and how that is known."""
         if not tasks.chats(self.model):
             return tasks.speed(self.model)
         if self.measured:
@@ -235,7 +235,7 @@ def plan(
     starts: measured.Starts | None = None,
     asked: engine.Asked | None = None,
 ) -> Plan:
-    """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
+    """Return how to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
     `facts` are those of the model's own files, and `draft` those of a second model that proposes tokens for it.
 
@@ -361,14 +361,16 @@ def usual_memory_gib() -> float:
 
 def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list[str]:
     """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
-    memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
-    plans = (  # without the rules, which are for one plan
-        plan(model.id, [memory] * hosts, image, version, judge=lambda *_: [])
-        for model in models.models()
-        for hosts in (1, 2)
-    )
-    rows = [_row(found) for found in plans]
+    rows = [_row(found) for pair in pairs(memory_bytes, image, version) for found in pair]
     return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
+
+
+def pairs(memory_bytes: float = 0.0, image: str = "", version: str = "") -> Iterator[tuple[Plan, Plan]]:
+    """Yield the plans of every model on one host and on two, without the rules, which are for one plan."""
+    memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
+    for model in models.models():
+        one, two = (plan(model.id, [memory] * hosts, image, version, judge=lambda *__: []) for hosts in (1, 2))
+        yield one, two
 
 
 def _row(found: Plan) -> list[str]:
@@ -440,7 +442,7 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
 
 
 def _because(fit: memory_fit.Fit) -> dict[str, str]:
-    """Why what was computed is as it is."""
+    """Return why what was computed is as it is."""
     data = catalog.load("models")["fit"]
     return {
         "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",

@@ -51,7 +51,7 @@ def method(config: Config) -> str:
 
 
 def needs_tokens(name: str) -> bool:
-    """Whether vLLM has no number of its own for this method."""
+    """Return whether vLLM has no number of its own for this method."""
     return bool(_methods().get(name, {}).get("tokens", True))
 
 

@@ -61,7 +61,7 @@ class Bound:
 
     @property
     def why(self) -> str:
-        """How an expectation follows from it."""
+        """Return how an expectation follows from it."""
         low, high = (catalog.load("models")["fit"][name]["value"] for name in ("used_low", "used_high"))
         bandwidth = catalog.load("sm")["chip"]["memory_bandwidth"]["value"]
         said = f"{self.read:.3g} GB of weights a token, at {low * 100:.0f} to {high * 100:.0f} % of {bandwidth} GB/s"
@@ -73,7 +73,7 @@ class Bound:
 
     @property
     def _fabric(self) -> str:
-        """How more than one Spark was counted."""
+        """Return how more than one Spark was counted."""
         times = catalog.load("models")["fit"]["second_spark"]["value"]
         if self.hosts == 1:
             return ""

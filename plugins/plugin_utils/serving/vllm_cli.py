@@ -122,7 +122,7 @@ def leads_to(version: str | None) -> Version | None:
 
 
 def is_development(version: str | None) -> bool:
-    """Whether a build between releases, with flags of a later release, or of a fork."""
+    """Return whether a build between releases, with flags of a later release, or of a fork."""
     try:
         return version is not None and Version(version).is_devrelease
     except InvalidVersion:
@@ -291,7 +291,7 @@ def _lookup(version: str | None, near: Cli, head: str, read: Words) -> tuple[str
     for cli_, here in ((near, True), (everything(), False)):
         found = _resolved(head, cli_)
         if len(found) > 1 and here:
-            fact = f"{head} may be {', '.join(name for name, _ in found)}"
+            fact = f"{head} may be {', '.join(name for name, __ in found)}"
             read.wrong.append(("ambiguous_flag", fact, "write the flag out"))
         if found:
             name, negated = found[0]
@@ -431,7 +431,7 @@ def _fired(version: str | None, name: str, fact: str, way_out: str) -> Fired:
 
 
 def unverified(version: str | None) -> str:
-    """Why an objection is milder than it may have to be."""
+    """Return why an objection is milder than it may have to be."""
     if is_development(version):
         return f"vLLM {version} is no release, and may differ from all that are known"
     return f"not verified for vLLM {version}" if release(version) else "the image's vLLM version is not known"

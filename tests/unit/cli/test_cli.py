@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -14,13 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import is_trusted_as_template
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from rich.console import Console
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, ending, evidence_table, passwords, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.attacker import tally
 from tests.support.proofs import documents
+from tests.support.variables import told
 
 CLI = CliRunner()
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
@@ -56,9 +61,9 @@ class Stub:
         self.call = call
         private = Path(call["private_data_dir"])
         assert private.stat().st_mode & 0o777 == 0o700
-        variables = private / "variables.json"
+        variables = private / "variables.yml"
         assert variables.stat().st_mode & 0o777 == 0o600
-        self.variables = json.loads(variables.read_text())
+        self.variables = told(variables)
         (private / "env").mkdir()
         (private / "env/envvars").write_text("what ansible-runner leaves behind")
         self.stored = [call["event_handler"](item) for item in self.events]
@@ -219,7 +224,7 @@ def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> N
     assert CLI.invoke(cli.app, ["undo", "-i", "spark-a,", *words]).exit_code == 0
     assert stub.call["playbook"] == "gb10.fleet.undo"
     options = shlex.split(stub.call["cmdline"])
-    assert options[options.index("--extra-vars") + 1] == f"@{stub.call['private_data_dir']}/variables.json"
+    assert options[options.index("--extra-vars") + 1] == f"@{stub.call['private_data_dir']}/variables.yml"
     assert stub.variables == {"gb10_undo": said}
     assert ("--check" in options) is ("--check" in words)
 
@@ -679,19 +684,26 @@ def proof() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])
-def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
+def test_evidence_is_aligned_in_a_pipe(tmp_path: Path, by: str) -> None:
     file = tmp_path / "evidence.json"
     file.write_text(json.dumps(proof()))
     result = CLI.invoke(cli.app, ["evidence", str(tmp_path if by == "folder" else file)])
-    assert result.stdout.splitlines() == [
-        "pair1\t2 hosts, pair\tunhealthy\t",
-        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail; at least 175 Gb/s wanted",
-        "pair1\tspark-a p0\tas_planned\tleads there",
-        "pair1\tmodel\tserving\tanswered in 1.2 s",
-        "pair1\tspark-a: os\taccepted\ta lab",
-        "pair1\tspark-a\twarn\tos: how it is; what to do",
-        "pair1\tspark-b\tdisk_full\tno [space]\\tleft; free it",
+    lines = result.stdout.splitlines()
+    assert [re.split("  +", line) for line in lines] == [
+        ["pair1", "2 hosts, pair", "unhealthy"],
+        [
+            "pair1",
+            "spark-a p0 to spark-b p0",
+            "half_width",
+            "98.0 Gb/s; look at [the] other rail; at least 175 Gb/s wanted",
+        ],
+        ["pair1", "spark-a p0", "as_planned", "leads there"],
+        ["pair1", "model", "serving", "answered in 1.2 s"],
+        ["pair1", "spark-a: os", "accepted", "a lab"],
+        ["pair1", "spark-a", "warn", "os: how it is; what to do"],
+        ["pair1", "spark-b", "disk_full", "no [space]\\tleft; free it"],
     ]
+    assert len({line.index(word) for line, word in zip(lines, ("unhealthy", "half_width"), strict=False)}) == 1
 
 
 def test_evidence_is_a_table_on_a_terminal() -> None:
@@ -723,7 +735,7 @@ def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
 
 
 def order_of(check: bool = False, diff: bool = False) -> str:
-    return Order("p", ["i"], None, check, diff).cmdline(Path("variables.json"))
+    return Order("p", ["i"], None, check, diff).cmdline(Path("variables.yml"))
 
 
 def test_no_option_no_word() -> None:
@@ -784,3 +796,21 @@ def test_a_document_names_the_inventory_as_the_lines_do() -> None:
     order = Order("gb10.fleet.why", ["a b", "c,"])
     said = {"hosts": [{"way_out": "gb10 why x -i INVENTORY", "days": 3, "none": None}]}
     assert ending.named(order, said) == {"hosts": [{"way_out": "gb10 why x -i 'a b' -i c,", "days": 3, "none": None}]}
+
+
+def test_no_word_that_a_command_hands_over_is_a_template() -> None:
+    """A host says how its service is called and why a rollout failed. As a template that would run on this machine."""
+    evil = "{{ lookup('pipe', 'touch here') }}"
+    taken: list[Any] = []
+
+    def runner(**call: Any) -> SimpleNamespace:
+        file = Path(call["private_data_dir"], "variables.yml")
+        taken.append(DataLoader().load_from_file(str(file), cache="none", trusted_as_template=True))
+        return SimpleNamespace(rc=0, status=None)
+
+    order = Order("p", ["i"], variables={"text": evil, "event": {"text": evil, "hosts": [evil], evil: "1", "n": "12"}})
+    playbook.run(order, runner=runner)
+    texts = [taken[0]["text"], taken[0]["event"]["text"], taken[0]["event"]["hosts"][0], *taken[0]["event"]]
+    trusted = [text for text in texts if is_trusted_as_template(text)]
+    tally("a word of a host becomes a template on the controller", len(texts), len(trusted))
+    assert taken == [dict(order.variables)] and not trusted

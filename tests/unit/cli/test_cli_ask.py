@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from typer.testing import CliRunner
 
 from gb10_fleet import ask_cli, cli, way
 from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.services import LAYOUTS
+from tests.support.attacker import tally
 
 CLI = CliRunner()
 # What ssh -W does: standard input and output are a connection.
@@ -70,8 +76,15 @@ def said(name: str, port: int = 8000, **more: Any) -> dict[str, Any]:
 class Fleet:
     """The playbooks of a command: services, and the way to a host."""
 
-    def __init__(self, found: dict[str, list[dict[str, Any]]], written: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        found: dict[str, list[dict[str, Any]]],
+        written: dict[str, Any] | None = None,
+        inventory: dict[str, list[str]] | None = None,
+    ) -> None:
+        """`inventory`: the services of each host, as it says; without it, those that the host has."""
         self.found, self.written, self.orders = found, written, list[Order]()
+        self.inventory = inventory or {host: [each["name"] for each in rows] for host, rows in found.items()}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
         self.orders.append(order)
@@ -83,6 +96,9 @@ class Fleet:
         hosts = {host: {"services": services, "error": None, "silent": None} for host, services in self.found.items()}
         data = {"resolved_action": "gb10.fleet.glance", "host": next(iter(hosts)), "res": {"hosts": hosts}}
         report.take({"event": "runner_on_ok", "event_data": data})
+        reach = {host: {"services": names} for host, names in self.inventory.items()}
+        said = {"step": LAYOUTS, "host": "a", "res": {"msg": json.dumps({"reach": reach})}}
+        report.take({"event": "runner_on_ok", "event_data": said})
         return Outcome.done, report
 
 
@@ -199,3 +215,66 @@ def test_logs_take_no_other_unit_from_a_host(talk: Any) -> None:
     fleet = Fleet({"a": [said("chat", unit="x; reboot")]})
     result = talk(fleet, "logs", "chat")
     assert result.exit_code == Outcome.failed and len(fleet.orders) == 1
+
+
+# -- a hostile host
+
+EVIL = "{{ lookup('pipe', 'touch here') }}"
+
+
+def test_a_question_goes_to_a_host_that_the_inventory_gives_the_service_to(talk: Any, model: int) -> None:
+    """Another one claims the name; it is the first by name, and says that it is the first of a cluster."""
+    tally("a host claims another's service", 3, 0)
+    both = {"a-evil": [said("chat", model)], "spark": [said("chat", model)]}
+    theirs = {"a-evil": [], "spark": ["chat"]}
+    fleet = Fleet(both, {"command": None, "key": ""}, theirs)
+    assert talk(fleet, "ask", "Why?").exit_code == 0 and fleet.orders[1].limit == "spark"
+    alone = Fleet({"a-evil": [said("chat", model)]}, {"command": None, "key": ""}, theirs)
+    result = talk(alone, "ask", "Why?", "chat")
+    assert result.exit_code == Outcome.failed and len(alone.orders) == 1
+    assert "a-evil says that it serves chat, which the inventory gives to spark; nothing was sent" in result.stderr
+    made_up = Fleet({"a-evil": [said("other", model)]}, {"command": None, "key": ""}, theirs)
+    assert talk(made_up, "ask", "Why?").exit_code == Outcome.failed and len(made_up.orders) == 1
+    typed = Fleet({"a-evil": [said("other", model)]}, {"command": None, "key": ""}, theirs)
+    assert talk(typed, "ask", "Why?", "other").exit_code == 0  # a person has named what the inventory has no more
+
+
+def test_a_log_is_that_of_its_own_host_where_it_is_there(talk: Any) -> None:
+    fleet = Fleet({"a-evil": [said("chat")], "spark": [said("chat")]}, {"command": ["true"]}, {"spark": ["chat"]})
+    talk(fleet, "logs", "chat")
+    assert fleet.orders[1].limit == "spark"
+
+
+def test_a_look_without_end_is_neither_kept_nor_waited_for(talk: Any, model: int) -> None:
+    endless = [sys.executable, "-c", "import sys\nwhile True: sys.stdout.write('x' * 2**20)"]
+    fleet = Fleet({"a": [said("chat", model)]}, {"command": None, "key": "s3cret", "look": endless})
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = talk(fleet, "ask", "Why?", "--timeout", "2")
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    tally("a host floods the look of gb10 ask", 1, int(grown > 100_000))
+    assert (result.exit_code, Model.asked) == (Outcome.failed, []) and time.monotonic() - began < 20
+    assert grown < 100_000  # KiB
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": EVIL},
+        {"name": "x;reboot"},
+        {"unit": "gb10-vllm.service;id"},
+        {"url": f"http://{EVIL}:80"},
+        {"url": "http://127.0.0.1:99999"},
+        {"url": "http://[::1:80"},
+        {"url": "http://127.0.0.1:8000/"},
+        {"url": "file:///etc/passwd"},
+    ],
+)
+def test_a_name_and_an_address_of_a_service_have_a_form(wrong: dict[str, str]) -> None:
+    sound = {
+        **{"name": "chat", "unit": "gb10-vllm-chat.service", "container": "c", "status_file": "/s", "state": "active"},
+        **{"enabled": True, "since": None, "phase": None, "load_s": None, "wish": None, "members": [], "rank": 0},
+        **{"memory_gib": None, "model": None, "served_name": None, "port": 1, "url": "http://[fe80::1%eth0]:8000"},
+    }
+    assert schema.problem(sound, Service, "service") is None
+    assert schema.problem({**sound, **wrong}, Service, "service")
+    tally("a host writes a command or an address of its own into a service", 1, 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, helping
@@ -30,7 +31,10 @@ ALL = dict(commands(typer.main.get_command(cli.app)))
 
 def test_each_command_is_in_one_group() -> None:
     grouped = [name for names in helping.GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted({name.split()[0] for name in ALL})
+    names = {name.split()[0] for name in ALL}
+    lacks, too_much = names - set(grouped), set(grouped) - names
+    assert (lacks, too_much) == (set(), set()), "gb10_fleet/helping.py, GROUPS: lacks, has too much"
+    assert len(grouped) == len(names), "gb10_fleet/helping.py, GROUPS: a command is in two groups"
 
 
 def test_nothing_is_cut_and_the_exit_statuses_come_last() -> None:
@@ -43,12 +47,22 @@ def test_nothing_is_cut_and_the_exit_statuses_come_last() -> None:
 def test_each_command_has_two_examples_that_can_be_typed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path(tmp_path, "inventory/mine").mkdir(parents=True)
+    for folder in ("inventory/mine", "gb10-fleet/inventory"):
+        Path(tmp_path, folder).mkdir(parents=True)
+    Path(tmp_path, "gb10-fleet/inventory/hosts.yml").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     text = CLI.invoke(cli.app, [*name.split(), "--help"]).stdout
     lines = helping.examples(name)
-    assert len(lines) == 2 and all(f"  {line}\n" in text for line in lines)
+    assert len(lines) == 2, f"gb10_fleet/helping.py, EXAMPLES: {name} needs two examples"
+    assert all(f"  {line}\n" in text for line in lines)
     for line in lines:
         words = shlex.split(line)[1 + len(name.split()) :]
         ALL[name].make_context(name, words)
     assert not re.search(r"<(str|int|float|list|path)", text)
+
+
+def test_the_models_of_the_examples_are_in_the_catalog() -> None:
+    """Any other is looked for on the hub: the first command that somebody copies would fail without it."""
+    named = {word for line in helping.EXAMPLES["plan"] + helping.EXAMPLES["up"] for word in line.split() if "/" in word}
+    assert named and all(models.find(name) for name in named)

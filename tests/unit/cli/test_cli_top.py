@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from gb10_fleet import cli, playbook, top
 from tests.support.health import NOW, gpu
 from tests.support.looks import look, served
+from tests.support.variables import told
 
 CLI = CliRunner()
 HOSTS: dict[str, Any] = {
@@ -30,7 +31,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, Any]) -> None:
     """The next run of the playbook gives these; with a pipe it writes them there."""
 
     def runner(**call: Any) -> SimpleNamespace:
-        variables = json.loads(Path(call["private_data_dir"], "variables.json").read_text())
+        variables = told(Path(call["private_data_dir"], "variables.yml"))
         if pipe := variables.get("gb10_glance_pipe"):
             with Path(pipe).open("wb") as lines:
                 for host, said in hosts.items():

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
 from tests.support.health import FORMER, GIB, NOW, Record, boot, event, gpu, reading, sample
+from tests.support.variables import told
 
 CLI = CliRunner()
 PLAYBOOK = Path(__file__).parents[3] / "playbooks/why.yml"
@@ -28,7 +29,7 @@ def answered(
     seen: dict[str, Any] = {}
 
     def runner(**call: Any) -> SimpleNamespace:
-        seen.update(call, variables=json.loads(Path(call["private_data_dir"], "variables.json").read_text()))
+        seen.update(call, variables=told(Path(call["private_data_dir"], "variables.yml")))
         for number, record in enumerate(records):
             data = {"resolved_action": "gb10.fleet.spark_facts", "host": f"spark-{number}", "res": {"health": record}}
             call["event_handler"]({"event": "runner_on_ok", "event_data": data})

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import in_use
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 
 from gb10_fleet.discover.places import Place
+from gb10_fleet.inventory_lines import Template
 from gb10_fleet.playbook import Report
 from gb10_fleet.up import cli, offers, screen, written
 from gb10_fleet.up.cables import Cluster, WrongCables, clusters
+from gb10_fleet.up.written import Fleet, Host
 from scripts.gates import ROOT
+from tests.support.attacker import tally
 from tests.support.proofs import facts
 
 GIB = 2**30
@@ -234,3 +239,30 @@ def test_who_listens_at_a_port_is_named(tmp_path: Path) -> None:
     (process / "status").write_text("Name:\tpython3\nUid:\t0\t0\n")
     assert in_use._listeners(8000, tmp_path) == [{"port": 8000, "who": "python3 (process 12 of root)"}]
     assert in_use._listeners(8001, tmp_path) == []
+
+
+# -- a hostile host
+
+EVIL = "{{ lookup('pipe', 'touch here') }}"
+
+
+def test_no_word_of_a_host_becomes_a_template_of_the_inventory() -> None:
+    tally("a word of a host becomes a template on the controller", 2, 0)
+    (pair,) = clusters([A, B], cables(f"{A} p0 {B} p0"))
+    hosts = [Host(name, Place("192.0.2.1")) for name in (A, B)]
+    assert "{{ inventory_dir }}" in Fleet(hosts, [pair]).text()
+    with pytest.raises(Template):
+        Fleet(hosts, [replace(pair, ports=(EVIL,))]).text()
+    with pytest.raises(Template):
+        Fleet([replace(hosts[0], source=f"/{EVIL}"), hosts[1]], [pair]).text()
+
+
+def test_a_host_may_name_no_port_and_no_consent_that_there_is_not() -> None:
+    heard = {"netdev": "n", "port": "p0", "host": B, "there_netdev": "n", "there_port": "p0"}
+    kind = answers.BY_MODULE["rail_neighbours"]
+    assert schema.problem({"heard": [heard], "mute": []}, kind, "answer") is None
+    for wrong in ({"there_port": EVIL}, {"port": "p0 p1"}, {"host": 1}):
+        assert schema.problem({"heard": [{**heard, **wrong}], "mute": []}, kind, "answer")
+    change = {"role": "r", "resource": "file:/x", "action": "write"}
+    pending = [{**change, "consent": "ansible_host"}, change, {**change, "consent": "fabric_allow_activation"}]
+    assert screen.lacking(Report(pending={A: pending})) == {"fabric_allow_activation": [A]}

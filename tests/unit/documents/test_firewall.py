@@ -250,6 +250,17 @@ def test_every_port_of_a_cluster_stands_in_the_docs_with_its_proof() -> None:
     assert [name for name in sorted(names - {"vllm_port"}) if f"`{name}`" not in table] == []
 
 
+def test_every_port_of_ours_stands_in_the_docs_with_who_may_speak_there() -> None:
+    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    table = text[text.index("\n## Ports\n") : text.index("\n## A port that is free")]
+    roles = catalog.declared_variables().roles.values()
+    names = {name for variables in roles for name in variables if name.endswith("_port")}
+    listening = [row["name"].split()[1].rpartition(":")[2] for row in catalog.load("baseline")["listening"]]
+    names |= {port.strip("{}<>") for port in listening}
+    assert {"gateway_port", "9093"} <= names
+    assert [name for name in sorted(names) if f"`{name}`" not in table] == []
+
+
 @needs_nft
 @pytest.mark.parametrize("topology", HOSTS)
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
+from gb10_fleet import authority
 from tests.support import smuggling
 from tests.support.attacker import tally
 from tests.support.ports import free_port
@@ -40,6 +42,7 @@ CERTIFICATE = {
 }
 CONFIG = "/etc/gb10-fleet/gateway.conf"
 KEYS = "/etc/gb10-fleet/gateway-keys.conf"
+PEM = "/etc/gb10-fleet/gateway.pem"
 UNIT = "/etc/systemd/system/gb10-gateway.service"
 ROUTER = (
     "/etc/gb10-fleet/router.cfg",
@@ -69,21 +72,21 @@ def named(made: Rendered) -> dict[str, dict[str, Any]]:
 def test_no_address_is_no_gateway_and_takes_an_earlier_one_away() -> None:
     found = named(document())
     assert found["gb10-gateway.service"] == {"unit": "gb10-gateway.service", "enabled": False, "state": "stopped"}
-    assert {name for name, entry in found.items() if entry["state"] == "absent"} == {CONFIG, KEYS, UNIT, *ROUTER}
+    assert {name for name, entry in found.items() if entry["state"] == "absent"} == {CONFIG, KEYS, PEM, UNIT, *ROUTER}
 
 
 def test_what_goes_is_stopped_before_a_file_of_it_is_taken_away() -> None:
     kinds = [next(iter(entry)) for entry in document().resources]
-    assert kinds == ["unit"] * 2 + ["file"] * 7
+    assert kinds == ["unit"] * 2 + ["file"] * 8
     secrets = {entry["file"] for entry in document().resources if entry.get("secret")}
-    assert secrets == {KEYS, "/etc/gb10-fleet/router-keys.map"}
+    assert secrets == {KEYS, PEM, "/etc/gb10-fleet/router-keys.map"}
 
 
 def test_all_that_a_gateway_and_its_router_write_goes_with_them() -> None:
     """But what others may have, too: packages, their drop-ins, the folder, and what is to stand there beforehand."""
     services = {name: {"model": name, "port": port, "memory_gib": 8} for name, port in (("one", 8000), ("two", 8001))}
     known = {**BARE, "memory_bytes": 128 << 30}
-    there = named(document(known, **GATEWAY, vllm_services=services))
+    there = named(document(known, **BY_TEXT, vllm_services=services))
     written = {name for name, entry in there.items() if ("content" in entry or "unit" in entry) and ".d/" not in name}
     assert written == set(named(document()))
 
@@ -124,6 +127,24 @@ def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
     assert names[:2] == [CERTIFICATE["gateway_certificate"], CERTIFICATE["gateway_certificate_key"]]
     expected = named(document(**CERTIFICATE))[names[0]]
     assert (expected["state"], expected["beforehand"]) == ("expected", True)
+
+
+TEXT = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n"
+BY_TEXT = {**CERTIFICATE, "gateway_certificate": "", "gateway_certificate_key": "", "gateway_certificate_text": TEXT}
+
+
+def test_a_certificate_in_the_inventory_is_kept_where_only_root_reads_it() -> None:
+    made = document(**BY_TEXT)
+    found = named(made)
+    assert found[PEM]["content"] == TEXT and found[PEM]["secret"] is True
+    assert found[CONFIG]["content"].count(f'"{PEM}"') == 2 and "expected" not in str(made.resources)
+    assert PEM in found["gb10-gateway.service"]["reload_on"]
+    assert not any("PRIVATE" in str(entry) for name, entry in found.items() if name != PEM)
+    wrong = {**BY_TEXT, "gateway_certificate_text": "-----BEGIN CERTIFICATE-----"}
+    assert "is not a certificate with its key" in document(**wrong).refusals[0]
+    assert (
+        "a file of a certificate is named, too" in document(**{**BY_TEXT, "gateway_certificate": "/etc/a"}).refusals[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -759,6 +780,38 @@ def test_tls_from_1_2_on(tmp_path: Path) -> None:
             context.wrap_socket(plain, server_hostname="127.0.0.1")
         said = Gateway(tmp_path, port, Upstream(0), Log(tmp_path / "log")).send(request("GET /v1/models"))
         assert status(said) == 400, "plain HTTP is not spoken"
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+@needs_nginx
+def test_a_client_of_gb10_share_trusts_one_file(tmp_path: Path) -> None:
+    """Certificate and key in one file, as the role keeps the text of the inventory."""
+    port, now = free_port(), datetime.now(UTC)
+    made = authority.found("x", 2, now)
+    text = authority.signed(made, ["127.0.0.1"], 2, now)
+    config = written(tmp_path, port, free_port(), gateway_plain_http=False, gateway_certificate_text=text)
+    (tmp_path / "gateway.pem").write_text(text)
+    config.write_text(config.read_text().replace(PEM, str(tmp_path / "gateway.pem")))
+    (tmp_path / "trusted").write_text(made.certificate)
+    with (tmp_path / "stderr").open("wb") as stderr:
+        running = subprocess.Popen(command(config), stderr=stderr)
+    try:
+        await_port(port, running, tmp_path / "stderr")
+        for trusted, reached in ((tmp_path / "trusted", True), (None, False)):
+            context = ssl.create_default_context(cafile=trusted)
+            context.verify_flags |= ssl.VERIFY_X509_STRICT
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+                try:
+                    client = context.wrap_socket(plain, server_hostname="127.0.0.1")
+                except ssl.SSLCertVerificationError:
+                    assert not reached
+                    continue
+                assert reached
+                client.sendall(request("GET /v1/models", key=None))
+                assert status(client.recv(65536)) == 401
+                client.close()
     finally:
         running.terminate()
         running.wait(30)

@@ -74,6 +74,9 @@ def test_the_guard_of_the_host_arms_only_with_consent_and_finds_what_it_imports(
     armed, reports = (files(document("watchdog", watchdog_host_guard=mode)) for mode in ("reboot", "report"))
     assert "FailureAction=reboot-immediate" in armed[service]["content"] and "may-arm" in armed[service]["content"]
     assert "FailureAction" not in reports[service]["content"]
+    # Where it hangs, no start is noted: to fail then would reboot without a limit.
+    assert "ExecCondition=/usr/bin/timeout 360 /" in armed[service]["content"]
+    assert "\nTimeoutStartSec=infinity\n" in armed[service]["content"]
     settings = json.loads(armed["/etc/gb10-fleet/host-guard.json"]["content"])
     assert settings["mode"] == "reboot" and set(settings["rules"]) == set(host_guard.Rules._fields)
     made = document("watchdog", watchdog_host_guard="reboot")

@@ -298,17 +298,17 @@ def test_docker_is_exchanged_only_with_consent() -> None:
 @pytest.mark.parametrize(
     ("docker", "variables", "refused"),
     [
-        ({"running": True, "cgroup_driver": "systemd"}, {}, True),
-        ({"running": True, "cgroup_driver": "systemd"}, {"docker_allow_restart": "false"}, True),
-        ({"running": True, "cgroup_driver": "systemd"}, {"docker_allow_restart": True}, False),
+        ({"running": True, "cgroup_driver": "systemd", "ends": []}, {}, True),
+        ({"running": True, "cgroup_driver": "systemd", "ends": []}, {"docker_allow_restart": "false"}, True),
+        ({"running": True, "cgroup_driver": "systemd", "ends": []}, {"docker_allow_restart": True}, False),
         # Wanted so, which the role leaves alone.
         (
-            {"running": True, "cgroup_driver": "systemd"},
+            {"running": True, "cgroup_driver": "systemd", "ends": []},
             {"docker_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}},
             False,
         ),
-        ({"running": True, "cgroup_driver": "cgroupfs"}, {}, False),
-        ({"running": False, "cgroup_driver": None}, {}, False),  # a first installation
+        ({"running": True, "cgroup_driver": "cgroupfs", "ends": []}, {}, False),
+        ({"running": False, "cgroup_driver": None, "ends": []}, {}, False),  # a first installation
     ],
 )
 def test_a_docker_that_loses_the_gpu_at_a_reload_is_changed_with_consent_only(
@@ -325,7 +325,7 @@ def test_a_docker_that_loses_the_gpu_at_a_reload_is_changed_with_consent_only(
 def test_a_docker_that_does_not_name_its_cgroup_driver_is_not_taken_for_a_safe_one(
     driver: str | None, word: str
 ) -> None:
-    known = facts(docker={"present": True, "version": "29.2.1", "running": True, "cgroup_driver": driver})
+    known = facts(docker={"present": True, "version": "29.2.1", "running": True, "cgroup_driver": driver, "ends": []})
     (refusal,) = rendered("docker", spark=known).refusals
     assert word in refusal and "docker_allow_restart to true" in refusal
     assert rendered("docker", spark=known, docker_allow_restart=True).refusals == []

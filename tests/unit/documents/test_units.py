@@ -113,6 +113,19 @@ def test_what_a_unit_may_write_lies_in_folders_of_roots_own() -> None:
     assert written and [path for path in written if not re.match(r"/var/lib/gb10-[a-z]", path)] == []
 
 
+def test_every_folder_of_a_unit_stands_in_the_docs_with_who_may_write_there() -> None:
+    places = (ROOT / "docs/security-places.md").read_text(encoding="utf-8")
+    tops = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run", "CacheDirectory": "/var/cache"}
+    folders = {
+        f"{tops[key]}/{name}"
+        for unit in map(parsed, (unit for unit in units() if unit.endswith(".service")))
+        for key, names in (unit["Service"].items() if unit.has_section("Service") else ())
+        if key in tops
+        for name in names.split()
+    }
+    assert "/run/gb10-metrics" in folders and [each for each in sorted(folders) if f"`{each}`" not in places] == []
+
+
 def test_no_text_that_a_unit_passes_on_has_a_level_of_its_own() -> None:
     """`<6>` in front of a line would go, and with it what kept the line from passing for one of the unit."""
     for template in (ROOT / "roles").glob("*/templates/gb10-*.service.j2"):

@@ -30,7 +30,7 @@ REQUEST: dict[str, Any] = {
     "roles": None,
 }
 FIELDS = {
-    *("facts", "stale", "changes", "pending", "orphans", "diff", "wishes"),
+    *("facts", "stale", "changes", "pending", "orphans", "diff", "wishes", "ends"),
     *("known", "recorded", "guard", "subprocesses", "error"),
 }
 

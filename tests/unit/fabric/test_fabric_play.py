@@ -58,9 +58,10 @@ def plays(tmp_path: Path) -> Plays:
 
 def wired(plays: Plays, there: str = "p0") -> None:
     """spark-a's p0 leads to this port of spark-b."""
+    both = {"netdev": "enp1s0f0np0", "there_netdev": "enp1s0f0np0"}
     heard = {
-        "spark-a": [{"netdev": "enp1s0f0np0", "port": "p0", "host": "spark-b", "there_port": there}],
-        "spark-b": [{"netdev": "enp1s0f0np0", "port": there, "host": "spark-a", "there_port": "p0"}],
+        "spark-a": [{**both, "port": "p0", "host": "spark-b", "there_port": there}],
+        "spark-b": [{**both, "port": there, "host": "spark-a", "there_port": "p0"}],
     }
     (plays.tmp_path / "heard.json").write_text(json.dumps(heard))
 

@@ -18,6 +18,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric.nccl_choice impo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.fitting import misfit
+
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "gids" / "tables.yml"
 CASES: dict[str, dict[str, Any]] = yaml.safe_load(FIXTURES.read_text(encoding="utf-8"))
 
@@ -66,6 +68,7 @@ def test_nccl_choice(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     hcas = gids.read_hcas(build(tmp_path, case["hcas"]))
     result = gid_report.describe(hcas, case["range"])
+    assert misfit("show_gids", result) is None
     for device, hca in case["hcas"].items():
         selected = result["selected"][f"{device}:1"]
         assert (selected["default"]["index"], selected["in_range"]["index"]) == (hca["picks"], hca["in_range"])

@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.fitting import misfit
 from tests.support.ports import free_port
 
 SERVER_ADDRESS, CLIENT_ADDRESS = "127.0.0.1", "127.0.0.2"
@@ -120,7 +121,10 @@ def test_counters_are_read_before_and_after_a_test(tmp_path: Path, port: int) ->
 
 def run(executable: str | None, *tests: Test, pairing: float = 10, deadline: float = 20) -> list[dict[str, Any]]:
     hcas = [hca(test.address) for test in tests]
-    return perftest_ends.run_ends(tests, hcas, executable=executable, pairing_timeout_s=pairing, deadline_s=deadline)[1]
+    limits = {"pairing_timeout_s": pairing, "deadline_s": deadline}
+    version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
+    assert misfit("ib_write_bw", {"version": version, "tests": results}) is None
+    return results
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import rail_ping
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.rail_ping import Ping
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +37,7 @@ def test_the_first_packet_may_be_lost_and_no_other(answered: tuple[int, ...], go
     lines = "".join(f"8980 bytes from 192.168.100.11: icmp_seq={number} ttl=64 time=0.062 ms\n" for number in answered)
     counts = STATISTICS.format(4, len(answered), "", 25)
     result = rail_ping.read_result(PING, lines + counts + (TIMES if answered else ""), True)
+    assert schema.problem(result, answers.Ping, "ping") is None
     assert (result["ok"], result["sent"], result["received"]) == (good, 4, len(answered))
     assert result["rtt_ms"] == (0.062 if answered else None)
     assert (result["fault"] is None) == good

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
         ("NVRM: Xid (PCI:000f:01:00): 119, pid=812, name=python3, Timeout after 6s of waiting", "xid", "119"),
         ("NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", "xid", "79"),
         ("Out of memory: Killed process 812 (python3) total-vm:1kB, anon-rss:1kB", "oom_kill", "python3"),
-        ("Memory cgroup out of memory: Killed process 9 (VLLM::Engine) total-vm:1kB", "oom_kill", "VLLM::Engine"),
+        ("Memory cgroup out of memory: Killed process 9 (VLLM::Engine) total-vm:1kB", "oom_kill", "Memory cgroup"),
         ("NVRM: nvAssertOkFailed: NV_ERR_NO_MEMORY (0x51) returned", "driver_memory", "NV_ERR_NO_MEMORY"),
         ("pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error message received", "pcie_error", "Uncorrectable"),
         ("mlx5_core 0000:01:00.0: mlx5_pcie_event: Detected insufficient power on the PCIe slot (27W).", "slot_power",
@@ -255,10 +255,73 @@ def test_lines_that_tell_something(message: str, kind: str, key: str) -> None:
     )
 
 
+# The same faults as other kernels and drivers word them.
+NIC, NVME, PORT = "mlx5_core 0000:01:00.0: ", "nvme nvme0: ", "pcieport 0000:00:00.0: "
+SPELLINGS = {
+    "xid": [
+        "NVRM: Xid (PCI:000f:01:00 GPU-I:00): 31, pid=1, name=python3",
+        "NVRM: _kgspRpcRecvPoll: Back to back GSP RPC timeout detected! GPU marked for reset",
+        "NVRM: GPU0 _kgspRpcRecvPoll: GSP RPC Timeout, function 76",
+    ],
+    "gpu_start": ["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"],
+    "pcie_error": [
+        f"{PORT}AER: Multiple Uncorrectable (Non-Fatal) error message received from 0000:01:00.0",
+        f"{PORT}AER: Uncorrected (Fatal) error received: 0000:01:00.0",
+        f"{PORT}DPC: containment event, status:0x1f03, ERR_FATAL received from 0000:01:00.0",
+        f"{PORT}DPC: unmasked uncorrectable error detected",
+        f"{NIC}PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)",
+    ],
+    "nic_firmware": [
+        f"{NIC}wait_func_handle_exec_timeout:1171:(pid 3219): cmd[0]: DESTROY_EQ(0x302) No done completion",
+        f"{NIC}poll_health:825:(pid 0): device's health compromised - reached miss count",
+        f"{NIC}print_health_info:431: Health issue observed, unrecoverable hardware error, severity(2) CRITICAL:",
+        f"{NIC}mlx5_function_setup:1170:(pid 5): Firmware over 120000 MS in pre-initializing state, aborting",
+    ],
+    "hung_task": [
+        "INFO: task VLLM::EngineCor:812 blocked in I/O wait for more than 122 seconds.",
+        "INFO: task kworker/u80:3:1234 blocked for more than 122 seconds.",
+        "rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 5-.... } 26 jiffies s: 549 root: 0x20/.",
+        "rcu: INFO: rcu_tasks detected stalls on tasks:",
+    ],
+    "panic": [
+        "watchdog: CPU4: Watchdog detected hard LOCKUP on cpu 5",
+        "Internal error: synchronous external abort: 0000000096000410 [#1]  SMP",
+    ],
+    "critical_temperature": ["reboot: HARDWARE PROTECTION reboot (Temperature too high)"],
+    "disk": [
+        f"{NVME}I/O tag 511 (11ff) opcode 0x2 (I/O Cmd) QID 5 timeout, reset controller",
+        f"{NVME}I/O 22 QID 5 timeout, reset controller",
+        f"{NVME}Removing after probe failure status: -19",
+        "blk_update_request: critical medium error, dev nvme0n1, sector 12",
+        "Buffer I/O error on dev nvme0n1p2, logical block 0, lost async page write",
+        "EXT4-fs error (device dm-0) in ext4_reserve_inode_write:5764: Journal has aborted",
+        "Aborting journal on device nvme0n1p2-8.",
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), [(kind, one) for kind, several in SPELLINGS.items() for one in several])
+def test_other_kernels_and_drivers_say_the_same_in_other_words(kind: str, message: str) -> None:
+    (event,) = kernel_log.parse_journal(entry(message))
+    assert event["kind"] == kind and re.search(kernel_log.GREP, message)
+
+
 @pytest.mark.parametrize(
     "message",
     [
         *("gb10-vllm: stopping", "gb10-vllm: made_up: text", "NVRM: GPU at PCI", "DMI none"),
+        f"{NIC}wait_func_handle_exec_timeout:1171:(pid 3219): Recovered 1 EQEs on cmd_eq",
+        f"{NIC}mlx5_pcie_event:301:(pid 165): PCIe slot advertised sufficient power (75W).",
+        f"{NIC}Health issue observed, temperature, severity(5) NOTICE:",
+        f"{PORT}AER: Multiple Correctable error message received from 0000:00:00.0",
+        f"{PORT}DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+ SwTrigger+ RP PIO Log 6",
+        f"{NVME}I/O tag 0 (1000) QID 5 timeout, completion polled",
+        f"{NVME}I/O tag 511 (11ff) opcode 0x2 (I/O Cmd) QID 5 timeout, aborting req_op:READ(0) size:4096",
+        *(
+            "EXT4-fs error (device sda1): ext4_find_entry:1: inode #2",
+            "EXT4-fs (sdb1): Remounting filesystem read-only",
+        ),
+        *("I/O error, dev loop3, sector 0 op 0x0:(READ)", "Buffer I/O error on dev sr0, logical block 0"),
         "DMI: Memory slots populated: 1/1",  # the next line of newer kernels
     ],
 )
@@ -271,6 +334,12 @@ def test_equal_lines_in_a_row_are_counted_and_boots_kept_apart() -> None:
     text = "\n".join([entry(line, 1), entry(line, 2), entry(line, 3, "b" * 32), entry([78, 86, 300, "x"], 4)])
     events = kernel_log.parse_journal(text)
     assert [(event["count"], event["at_s"], event["last_s"]) for event in events] == [(2, 1, 2), (1, 3, 3)]
+
+
+def test_equal_lines_that_are_far_apart_are_two_events() -> None:
+    line = "NVRM: Xid (PCI:000f:01:00): 31, pid=1"
+    text = "\n".join(entry(line, at_s) for at_s in (1, 3000, 3001 + kernel_log.GAP_S))
+    assert [event["count"] for event in kernel_log.parse_journal(text)] == [2, 1]
 
 
 # Names that a login can give: of a program (15 characters), and of a control group, which may be any path.
@@ -303,6 +372,43 @@ def dump(name: str) -> list[str]:
         f"Tasks in /user.slice/{name} are going to be killed due to memory.oom.group set",
         f"{comm}[4242]: segfault at 0 ip 0000 sp 0000 error 4 in {name}[aaaa0000+1000]",
     ]
+
+
+def before_a_wildcard(items: Iterable[tuple[Any, Any]]) -> tuple[int, bool]:
+    """How many characters a line has at least where a pattern first takes any, as `.{0,200}`; and whether it does."""
+    width = 0
+    for kind, value in items:
+        name = str(kind)
+        if name == "ANY" or name == "NOT_LITERAL" or (name == "IN" and str(value[0][0]) == "NEGATE"):
+            return width, True
+        if name in ("MAX_REPEAT", "MIN_REPEAT"):
+            least, most, inside = value
+            wild = before_a_wildcard(inside)[1]
+            if wild and most > COMM:
+                return width, True
+            width += least * max(1, 0 if wild else before_a_wildcard(inside)[0])
+        elif name in ("SUBPATTERN", "BRANCH"):
+            choices = [value[-1]] if name == "SUBPATTERN" else value[1]
+            found = [before_a_wildcard(each) for each in choices]
+            if taking := [each for each, wild in found if wild]:
+                return width + min(taking), True
+            width += min(each for each, _ in found)
+        elif name != "AT":
+            width += 1
+    return width, False
+
+
+COMM = 15  # characters of a program's name
+
+
+@pytest.mark.parametrize(("kind", "pattern"), kernel_log.KINDS)
+def test_a_pattern_begins_with_more_than_a_program_s_name(kind: str, pattern: str) -> None:
+    """Else a login gives its program a name like the beginning, and a wildcard takes what the kernel writes behind."""
+    assert pattern.startswith(r"\A"), "a search would find it in the middle of a dump"
+    width, wild = before_a_wildcard(re._parser.parse(pattern))  # type: ignore[attr-defined]
+    # Changes are no faults: what a login forges of them is a line in a timeline.
+    assert kind in ("kernel", "firmware", "driver") or not wild or width > COMM, width
+    assert before_a_wildcard(re._parser.parse(r"\ANVRM: .{0,200}x")) == (6, True)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -8,7 +8,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answe
 
 from tests.support import health
 from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, problem, rail, reading, sample, serving
-from tests.support.signs import EXAMPLES, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus
+from tests.support.signs import EXAMPLES, KILLED, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus, with_memory
 
 JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
 
@@ -52,6 +52,34 @@ def test_too_little_power_on_a_slot_needs_rails_that_are_gone_and_no_word_of_the
     made = Example("", record, lines).made()
     assert found(made)["log_slot_power"] == severity
     assert any("rail" in cause.fact for cause in why(made).causes) is (severity == "error")
+
+
+@pytest.mark.parametrize(
+    ("bursts", "count", "lasts_s", "severity"),
+    [
+        (28, 3, 2, "info"),  # four starts a day, for a week
+        (1, 84, 6 * 86400, "info"),  # the same, where the lines were never an hour apart
+        (1, 40, 600, "warn"),
+        (3, 8, 2, "warn"),
+    ],
+)
+def test_lines_of_healthy_starts_do_not_add_up_to_a_fault(
+    bursts: int, count: int, lasts_s: float, severity: str
+) -> None:
+    apart_s = 600 if bursts == 3 else 6 * 3600
+    events = [
+        {**event("driver_memory", NOW - 60 - lasts_s - place * apart_s, "NV_ERR_NO_MEMORY", count=count),
+         "last_s": NOW - 60 - place * apart_s}
+        for place in reversed(range(bursts))
+    ]  # fmt: skip
+    assert found(reading(events=events, uptime_s=8 * 86400.0)) == {"log_driver_memory": severity}
+
+
+def test_a_process_at_its_own_limit_says_nothing_of_the_host() -> None:
+    lines = ["Memory cgroup out of memory: Killed process 9 (python3) total-vm:1kB"]
+    of_group, of_host = (Example("", reading(), each).made() for each in (lines, [*lines, KILLED]))
+    assert [cause.id for cause in why(of_group).causes] == ["group_limit"]
+    assert [cause.id for cause in why(of_host).causes] == ["memory_short"]
 
 
 def test_a_sound_boot_has_no_cause() -> None:
@@ -169,3 +197,54 @@ def test_a_start_that_hangs_before_anything_is_counted(phase: str, power: float,
     record = of_gpus(*[busy(2411, power)] * 6, every_s=every_s, service=status)
     assert found(record).get("engine_hung") == ("warn" if hung else None)
     assert [cause.id for cause in why(record).causes] == (["start_hung"] if hung else [])
+
+
+@pytest.mark.parametrize(
+    ("reboots", "of_boot", "first"),
+    [(True, FORMER, "host_guard"), (False, FORMER, "memory_wedge"), (True, "b00600000000", "power_off")],
+)
+def test_what_the_host_guard_kept_is_told_the_next_morning(reboots: bool, of_boot: str, first: str) -> None:
+    kept = {"at_s": NOW - 3710, "boot": of_boot, "full_percent": 98.0, "reboots": reboots}
+    boots = [boot(FORMER, NOW - 90000, NOW - 3700, clean=False), boot(BOOT, NOW - 3600, NOW)]
+    answered = why(reading(boots=boots, guard=kept))
+    assert answered.causes[0].id == first
+    assert any("all tasks waited for memory (98 %)" in entry.text for entry in answered.timeline)
+
+
+def test_a_rail_that_is_planned_and_gone_or_down_is_said_to_be() -> None:
+    planned = ["enp1s0f0np0", "enp1s0f1np1"]
+    gone = reading([sample(rails=[rail()])] * 2, planned_rails=planned)
+    off = reading([sample(rails=[rail(state="DOWN")])] * 2, planned_rails=planned[:1])
+    assert (found(gone), found(off)) == ({"rail_gone": "warn"}, {"rail_down": "warn"})
+    none = reading([sample(rails=None)], unknown={"rails": "there is no RDMA device with hardware in /sys"})
+    removal = Example("", none, ["cx7-pcie-hotplug MTKP0001:00: Cable removal"])
+    assert found({**removal.made(), "planned_rails": []})["rail_gone"] == "info", "a Spark alone has no cable"
+
+
+@pytest.mark.parametrize(
+    ("more", "severity"),
+    [
+        ({"link_downed": 1, "link_error_recovery": 1, "symbol_error": 2, "local_ack_timeout_err": 6}, "info"),
+        ({"link_downed": 5}, "warn"),
+        ({"link_downed": 1, "packet_seq_err": 4830}, "warn"),
+        ({"symbol_error": 2}, "warn"),
+    ],
+)
+def test_what_a_link_counts_when_it_comes_back_is_no_fault(more: Record, severity: str) -> None:
+    record = reading([sample(NOW - 60, rails=[rail(counters={})]), sample(rails=[rail(counters=more)])])
+    assert found(record) == {"rail_errors": severity}
+
+
+def test_pressure_that_has_passed_is_information() -> None:
+    assert found(with_memory(waited=32, now=0)) == {"memory_pressure": "info"}
+    assert found(with_memory(waited=12, now=12)) == {"memory_pressure": "warn"}
+
+
+def test_the_sum_of_all_hardware_reasons_is_no_heat() -> None:
+    record = of_gpus(*[busy(1500, 50, reasons=["hw_slowdown", "hw_power_brake_slowdown"])] * 6)
+    assert [cause.id for cause in why(record).causes] == ["power_brake"]
+
+
+def test_an_engine_that_may_spin_at_full_power_cannot_be_told() -> None:
+    record = of_gpus(*[busy(2400, 60)] * 6, every_s=40, serves=[serving(2, 500)] * 6)
+    assert "engine that spins" in judge("a", record, RULES).unsure["engine_hung"]  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ echo "$kind $digest" >>"$here/input"
 differs='{"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}'
 waits='{"role": "fabric", "resource": "nm_profile:a", "action": "create", "detail": "mtu 1500 -> 9000"'
 waits+=', "consent": "fabric_allow_activation"}'
-rest='"recorded": true, "orphans": [], "error": null, "stale": [], "diff": [], "wishes": [], "guard": null'
+rest='"recorded": true, "orphans": [], "error": null, "stale": [], "diff": [], "wishes": [], "ends": [], "guard": null'
 rest+=', "subprocesses": 0, "facts": null'
 say() { echo; echo "GB10-ANSWER:{\\"known\\": $1, \\"changes\\": [$2], \\"pending\\": [$3], $rest}"; }
 case $kind in

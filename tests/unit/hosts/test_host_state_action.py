@@ -56,7 +56,7 @@ def test_roles_take_a_call_for_the_facts_once_and_then_one_call_for_all(plays: P
     assert (asked["documents"], asked["check"]) == ([], True)
     assert [document["role"] for document in applied["documents"]] == DOCKER
     assert (applied["check"], applied["verb"], applied["orphans"]) == (False, "converge", "show")
-    assert set(applied["expect"]) == {"packages", "docker", "apt_sources"}
+    assert set(applied["expect"]) == {"packages", "docker", "other_docker", "apt_sources"}
     assert applied["project"] == catalog.collection_version() and "@" in applied["run"]
     plays.host("ok")
     assert done(plays, roles=DOCKER)["remote_calls"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.action import show_gids
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
 from tests.support.attacker import tally
@@ -129,6 +132,24 @@ def test_a_bad_answer_is_the_error_of_its_host_by_name(tmp_path: Path) -> None:
     for host, (_, why) in TOO_MUCH.items():
         (error,) = [line for line in errors if line.startswith(f"fatal: [{host}]")]
         assert f"{host}: " in error.partition("=>")[2] and why in error, error[:2000]
+
+
+def test_a_bad_reading_of_the_rails_ends_nothing_for_the_others(tmp_path: Path) -> None:
+    """Evidence is judged of all hosts at once, and went by what each of them had said."""
+    fine: dict[str, Any] = {"heard": [], "mute": []}
+    call = {"netdev": "n", "port": "p0", "host": "b", "there_netdev": "n", "there_port": "p0"}
+    bad = {
+        "text": {**fine, "heard": "nobody"},
+        "without": {**fine, "heard": [{"port": "p0"}]},
+        "template": {**fine, "heard": [{**call, "there_port": "{{ lookup('pipe', 'id') }}"}]},
+        "number": {**fine, "heard": [{**call, "host": 7}]},
+    }
+    both = {"fine": {**fine, "heard": [call]}, **bad}
+    _, output = play(tmp_path, {host: {"changed": False, **said} for host, said in both.items()}, "rail_neighbours")
+    found = recap(output)
+    tally("one host's bad answer ends the run of the others", len(bad), sum(found[host] == "ok" for host in bad))
+    assert found == {"fine": "ok", **dict.fromkeys(bad, "failed")}, output[-2000:]
+    assert "its answer is not ours" in output
 
 
 def test_what_somebody_serves_already_arrives_and_every_part_of_it_is_judged(tmp_path: Path) -> None:
@@ -251,3 +272,14 @@ def test_what_an_engine_says_is_judged_by_its_front(tmp_path: Path) -> None:
     _, said = play(tmp_path, kinds, "engine_answer", **arguments)
     assert recap(said) == {"well": "ok", "odd": "failed", "none": "failed", "failed": "failed"}, said[-2000:]
     assert "engine.context is" in said and "\x1b" not in said and '"layers"' not in said
+
+
+def test_every_module_of_ours_on_a_host_has_a_type_for_its_answer() -> None:
+    folder = Path(show_gids.__file__).parent
+    fronts = [file.stem for file in folder.glob("*.py") if "(ModuleFront)" in file.read_text(encoding="utf-8")]
+    assert len(fronts) > 10
+    for name in fronts:
+        front = import_module(f"{show_gids.__package__}.{name}").ActionModule
+        assert front.answers and schema.problem([], front.answer, "answer"), name
+    steps = {file.stem for file in folder.glob("*.py") if "(FileStepAction)" in file.read_text(encoding="utf-8")}
+    assert steps == {"model_files", "warm_cache"} and steps < answers.BY_MODULE.keys()

@@ -16,7 +16,23 @@ ON_A_HOST = {
     *("release_check", "release_update", "trial_boot", "wish"),
 }
 # They ask routers, one builder or one host, or keep connections of their own: most hosts of the run do nothing in them.
-OF_OTHERS = {"ask", "build_image", "glance", "hosts", "look", "notify", "rejoin", "services", "way", "withdraw"}
+OF_OTHERS = {
+    *(
+        "ask",
+        "build_image",
+        "bundle",
+        "enrol",
+        "glance",
+        "hosts",
+        "look",
+        "notify",
+        "rejoin",
+        "seed",
+        "services",
+        "way",
+    ),
+    "withdraw",
+}
 PLAYBOOKS = {
     *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),
     *("discover", "why", "release", "image"),

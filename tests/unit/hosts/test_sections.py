@@ -114,7 +114,7 @@ def test_every_former_module_is_a_section() -> None:
 def test_every_value_of_an_answer_is_judged() -> None:
     """What fits no type is refused wherever it stands; a key that nobody names would pass."""
     answer = whole()
-    assert problem(*sections.NEEDED, **answer) is None and answer.keys() == {*sections.KEYS}
+    assert problem(*sections.NEEDED, **answer) is None and answer.keys() == sections.Answer.__annotations__.keys()
     ways = list(places(answer))
     unjudged = [way for way in ways if problem(**altered(answer, way, [[{}]])) is None]
     assert unjudged == [] and len(ways) > 400

@@ -20,7 +20,7 @@ cat >"${0%/*}/program-$(date +%s%N)-$kind"
 wish='{"unit": "gb10-vllm.service", "who": "me", "since": "a", "until": "2026-11-24T06:00:00Z", "shown": "07:00 CET"}'
 change='{"role": "vllm", "resource": "unit:gb10-vllm.service", "action": "stop", "detail": "active -> inactive"}'
 rest='"facts": null, "stale": [], "pending": [], "orphans": [], "known": true, "recorded": true, "guard": null'
-rest+=', "subprocesses": 0'
+rest+=', "subprocesses": 0, "ends": []'
 say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"wishes\\": [$2], \\"error\\": $3, $rest}"; }
 case $kind in
   serving) say "$change" "$wish" null;;

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
 from tests.support.fatbins import entry, extension
+from tests.support.fitting import misfit
 from tests.support.images import CONFIG, SITE, docker_archive, layer, oci_folder, old_archive, package, vllm
 
 BASE = layer({
@@ -229,7 +230,7 @@ def test_containerds_store_is_read_from_a_stream(read: dict[str, Any]) -> None:
         yield io.BytesIO(docker_archive([BASE, TOP]))
 
     found = docker.read("lab/vllm:1", _run(_TOLD), save)
-    assert asked == ["sha256:abc"] and found["source"] == "docker save"
+    assert asked == ["sha256:abc"] and found["source"] == "docker save" and misfit("image_info", found) is None
     assert found["versions"] == read["versions"] and found["digests"] == ["lab/vllm@sha256:def"]
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+import typer
+from ansible import context as of_ansible
+from ansible.cli.playbook import PlaybookCLI
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
+
+from gb10_fleet import cli
 
 ROOT = Path(__file__).parents[3]
 CONTENT = catalog.load("monitoring")
@@ -38,6 +46,57 @@ def test_what_a_page_says_to_type_can_be_typed(alert: str) -> None:
     assert [span for span in ours if " -i inventory/mine" not in span] == []
     roots = r"(systemctl (start|restart|stop) |nvme |nvidia-smi -(lgc|rgc))"
     assert [span for span in typed if re.match(roots, span)] == [], "sudo is missing"
+
+
+PLACES = {"HOST": "spark-a", "CLUSTER": "spark-a", "SERVICE": "vllm", "NAME": "vllm", "MODEL": "a/b", "RUN": "r1",
+          "UNIT": "gb10-vllm.service", "PORT": "8000"}  # fmt: skip
+PROGRAMS = {
+    "curl", "docker", "du", "free", "fwupdmgr", "grep", "journalctl", "nvidia-smi", "nvme", "poweroff", "ps", "ssh",
+    "systemctl", "timedatectl",
+}  # fmt: skip
+
+
+def commands() -> list[tuple[str, str]]:
+    """All that a runbook says to type, with something in each place that is left open."""
+    found = []
+    for alert, page in sorted(PAGES.items()):
+        steps = page.partition("## Next step")[2].partition("## By what")[0]
+        for span in re.findall(r"`([^`]+)`", steps):
+            line = re.sub(r"\b[A-Z]{3,}\b", lambda word: PLACES.get(word[0], word[0]), " ".join(span.split()))
+            if (
+                " " in line
+                and re.match(r"(sudo |ansible-playbook |gb10 |[a-z-]+ )", line)
+                and not line.endswith(": true")
+            ):
+                found.append((alert, line))
+    return found
+
+
+@pytest.mark.parametrize(("alert", "line"), commands())
+def test_each_command_line_is_one_for_its_program(
+    alert: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the parser that it is for: that of gb10, of ansible-playbook, or the shell's."""
+    Path(tmp_path, "inventory/mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line)
+    if words[0] == "gb10":
+        typer.main.get_command(cli.app).commands[words[1]].make_context(words[1], words[2:])  # type: ignore[attr-defined]
+    elif words[0] == "ansible-playbook":
+        asked = PlaybookCLI(words)
+        asked.parse()
+        (playbook,) = of_ansible.CLIARGS["args"]
+        assert (ROOT / "playbooks" / f"{playbook.removeprefix('gb10.fleet.')}.yml").is_file()
+        assert set().union(*map(json.loads, of_ansible.CLIARGS["extra_vars"]), set()) <= {"reboot_allow"}
+    else:
+        assert subprocess.run(["bash", "-n", "-c", line], check=False).returncode == 0
+        assert words[words[0] == "sudo"] in PROGRAMS, f"{alert} names a program that nobody has tried"
+
+
+def test_what_takes_a_service_away_brings_it_back() -> None:
+    for alert, page in PAGES.items():
+        for away, back in (("withdraw", "rejoin"), ("drain", "serve")):
+            assert f"gb10.fleet.{away}" not in page or f"gb10.fleet.{back}" in page, alert
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))

@@ -106,3 +106,42 @@ def test_an_api_that_nobody_may_reach_is_refused_with_the_facts_of_the_cluster()
 def test_a_fabric_that_cannot_be_planned_hides_no_other_refusal() -> None:
     made = planned("pair", peers=False, firewall_clients=["lan"])
     assert len(made.refusals) == 1 and "no facts of spark-b" in made.joint_refusals[0]
+
+
+UFW = {"name": "ufw", "default": "drop", "allowed": []}
+
+
+def beside(other: dict[str, Any], topology: str = "pair", **said: Any) -> list[dict[str, Any]]:
+    host, *members = HOSTS[topology]
+    variables = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | said
+    known = facts(host) | {"ssh_ports": [22], "host_firewalls": [other]}
+    view = View(
+        host,
+        known,
+        variables,
+        [host, *members],
+        {name: facts(name) for name in members},
+        dict.fromkeys(members, variables),
+    )
+    return [dict(each) for each in firewall.plan(view).findings]
+
+
+def test_ufw_closes_the_rails_of_a_pair_and_the_gateway() -> None:
+    (found,) = beside(UFW, gateway_address="192.0.2.11")
+    assert found["id"] == "host_firewall" and "port 8443" in found["fact"] and "enp1s0f0np0" in found["fact"]
+    assert "`sudo ufw allow 8443/tcp`; `sudo ufw allow in on enp1s0f0np0`" in found["way_out"]
+
+
+def test_what_ufw_lets_in_is_not_said() -> None:
+    rails = {"ports": "any", "protocol": "any", "interface": "any", "source": "192.168.96.0/20"}
+    assert beside(UFW | {"allowed": [rails]}) == []
+    gateway = {"ports": "80,8443", "protocol": "tcp", "interface": "any", "source": "any"}
+    (found,) = beside(UFW | {"allowed": [gateway]}, gateway_address="192.0.2.11")
+    assert "8443" not in found["fact"]
+    assert beside(UFW | {"default": "accept"}) == []
+
+
+def test_lines_for_firewalld() -> None:
+    (found,) = beside(UFW | {"name": "firewalld", "default": "reject"})
+    assert "`sudo firewall-cmd --permanent --zone=trusted --change-interface=enp1s0f0np0`" in found["way_out"]
+    assert found["way_out"].endswith("`sudo firewall-cmd --reload`")

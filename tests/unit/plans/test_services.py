@@ -208,7 +208,7 @@ def test_another_container_is_a_service_with_the_same_confinement() -> None:
             ({key: value for key, value in HEAR.items() if key != left_out}, f"has no {left_out}.")
             for left_out in ("image", "port", "served_model_name", "memory_gib")
         ),
-        (HEAR | {"span": "cluster"}, "vllm_services.hear.span is cluster, and only vLLM runs over several hosts"),
+        (HEAR | {"span": "cluster"}, "vllm_services.hear.span is cluster, and a container runs on one host"),
         (HEAR | {"model": "a/b"}, "vllm_services.hear.model is what vLLM fetches"),
         (HEAR | {"health": "health"}, "vllm_services.hear.health is 'health'"),
         (CHAT | {"args": []}, "vllm_services.hear has args, which is no variable"),

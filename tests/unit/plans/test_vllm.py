@@ -10,6 +10,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as p
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 
 from tests.support.proofs import facts
 from tests.support.services import only_service
@@ -133,7 +134,7 @@ def test_a_fabric_that_cannot_be_planned_hides_no_other_refusal() -> None:
 
 def test_what_a_person_wants_counts_over_what_the_role_sets_and_the_token_over_both() -> None:
     said = settings(**RAY, vllm_environment={"HF_HOME": "/data", "RAY_AUTH_MODE": "none"})
-    made = vllm_container.environment(said, {"VLLM_HOST_IP": "HOST"})
+    made = vllm_container.environment(vllm.ENGINE, said, {"VLLM_HOST_IP": "HOST"})
     assert (made["HF_HOME"], made["RAY_AUTH_MODE"], made["VLLM_HOST_IP"]) == ("/data", "token", "HOST")
 
 

@@ -115,6 +115,23 @@ def test_garbage_gives_no_sample_that_is_wrong(spark: Spark, garbage: str) -> No
         )
 
 
+@pytest.mark.parametrize(("series", "handed_on"), [(900, True), (1100, False)])
+def test_a_server_that_invents_series_fills_no_prometheus(spark: Spark, series: int, handed_on: bool) -> None:
+    said = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(series))
+    text = main.collect("now", HostReader(system=System(spark.root, spark.run)), spark.settings, lambda *_: said)
+    tally("a container fills Prometheus with series", 1, int(text.count("vllm:num_requests_running{") > 1000))
+    assert ("vllm:num_requests_running{" in text) is handed_on
+    assert ('path="serving.vllm"' in text) is not handed_on
+
+
+def test_prometheus_takes_so_much_of_a_host_and_no_more() -> None:
+    template = (ROOT / "roles/monitoring/templates/prometheus.yml.j2").read_text()
+    figures = catalog.load("monitoring")["figures"]
+    job = re.findall(r"^    (\w+_limit): \{\{ catalog\.monitoring\.figures\.(\w+)\.value \}\}", template, re.MULTILINE)
+    assert dict(job) == {"body_size_limit": "scrape_bytes", "sample_limit": "scrape_samples"}
+    assert figures["scrape_bytes"]["value"] <= 2**24 and figures["scrape_samples"]["value"] <= 50_000
+
+
 def test_two_services_share_their_families(spark: Spark) -> None:
     for name in ("vllm-embed", "vllm-off"):
         spark.write(f"/run/gb10-{name}/status.json", json.dumps({"phase": "ready"}))
@@ -300,6 +317,10 @@ def test_what_cannot_be_judged_costs_no_metric(spark: Spark) -> None:
     kept.write_text(json.dumps([{"steady_s": sample["steady_s"]}]))  # of another version
     found = samples(spark.text(1015))
     assert 'gb10_unknown{part="now",path="findings"}' in found and "gb10_gpu_clock_hertz" in found
+    for other in ([{}], [5], [None], [{"steady_s": "1000"}]):
+        kept.write_text(json.dumps(other))
+        assert "gb10_gpu_clock_hertz" in samples(spark.text(1015))
+        assert len(json.loads(kept.read_text())) == 1
 
 
 def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> None:

@@ -432,6 +432,22 @@ def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order
     assert first.status["phases"].keys() >= {"waiting", "formation"}
 
 
+def test_a_head_whose_log_says_nothing_tells_the_others_that_it_serves(
+    hosts: Callable[..., list[Host]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of SGLang: the head is asked, and no other rank has an API."""
+    monkeypatch.setattr(Life, "_answers", lambda life, _process: life.config.ready_url is not None)
+    pair = hosts(2)
+    for host in pair:
+        host.raw["phases"] = []
+        host.play("log", "")
+    pair[0].raw["ready_url"] = "http://127.0.0.11:1/health"
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+
+
 def test_a_rank_without_an_api_serves_when_the_head_says_so(hosts: Callable[..., list[Host]]) -> None:
     pair = hosts(2)
     # The head serves once the other rank's log has been read: a line that comes later is a fault of its own.
@@ -737,6 +753,22 @@ def test_a_way_out_names_the_unit_that_failed(
     assert read_status(tmp_path / "status.json")["failure"]["way_out"] == said
     assert capsys.readouterr().out.endswith(f"; {said}\n")
     assert [text for text in failures.WAYS_OUT.values() if "gb10-vllm" in text] == []
+
+
+def test_a_status_that_cannot_be_written_leaves_none_of_an_earlier_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a SIGKILL `ready` stands there; with a full /run whoever reads it would take the next life for ready."""
+    path = tmp_path / "status.json"
+    path.write_text('{"phase": "ready"}')
+    status = Status(path, Notify(""), "digest")
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    status.enter("starting", "checking the host")
+    assert not path.exists()
 
 
 def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

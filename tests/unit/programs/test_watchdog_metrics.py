@@ -47,7 +47,7 @@ def test_engines_are_summed() -> None:
     ],
 )
 def test_garbage_is_no_number(text: str) -> None:
-    with pytest.raises(ValueError, match="not vLLM's"):
+    with pytest.raises(ValueError, match="of no engine that is known"):
         metrics.parse(text)
 
 

@@ -165,7 +165,13 @@ def test_a_spark(spark: HostReader) -> None:
     ]  # fmt: skip
     assert facts["holds"] == ["docker-ce", "nvidia-driver-580-open"]
     assert facts["apt"] == {"lock_held_by": None, "dpkg_interrupted": False}
-    assert facts["docker"] == {"present": True, "version": "29.2.1", "running": False, "cgroup_driver": None}
+    assert facts["docker"] == {
+        "present": True,
+        "version": "29.2.1",
+        "running": False,
+        "cgroup_driver": None,
+        "ends": [],
+    }
     assert facts["cdi"] == []
 
 
@@ -290,7 +296,7 @@ def test_a_running_docker_is_asked(
     spark: HostReader, docker: Callable[[bytes], None], said: bytes, version: str, driver: str | None
 ) -> None:
     docker(said)
-    expected = {"present": True, "version": version, "running": True, "cgroup_driver": driver}
+    expected = {"present": True, "version": version, "running": True, "cgroup_driver": driver, "ends": []}
     assert collect(spark)["docker"] == expected
 
 

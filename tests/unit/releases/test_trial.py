@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.trial import T
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, HostError, System
 
+from tests.support.attacker import tally
+from tests.support.fitting import misfit
 from tests.support.trials import MOUNT, NEW, OLD, Host
 
 pytestmark = pytest.mark.skipif(shutil.which("grub-editenv") is None, reason="needs grub-editenv, of grub-common")
@@ -35,19 +38,39 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 def test_the_new_kernel_boots_once_and_the_old_one_after_it(host: Host) -> None:
     told = trial.arm(host.system, ASKED)
+    assert misfit("trial_boot", {"trial": told}) is None
     assert (told["kernel"], told["back"], told["back_has_gpu"]) == (NEW, OLD, True)
     assert ["systemctl", "enable", trial_files.TIMER] in host.calls
     assert ["update-initramfs", "-u", "-k", NEW] in host.calls, "and of the old kernel nothing is built"
     assert (host.boot(), host.boot(), host.boot()) == (NEW, OLD, OLD)
 
 
+def test_a_login_writes_to_nothing_that_a_trial_goes_by(host: Host) -> None:
+    """Who could would choose the kernel of the next boot."""
+    before = {path for path in host.root.rglob("*") if not path.is_symlink()}
+    mask = os.umask(0)
+    try:
+        trial.arm(host.system, ASKED)
+    finally:
+        os.umask(mask)
+    made = [path for path in host.root.rglob("*") if path not in before and not path.is_symlink()]
+    assert any(trial_files.STATE in str(path) for path in made)
+    # What others write here is theirs: the lab's update-grub and update-initramfs stand for the system's own.
+    ours = [path for path in made if not str(path.relative_to(host.root)).startswith("boot/")]
+    open_ones = [str(path) for path in ours if stat.S_IMODE(path.stat().st_mode) & 0o022]
+    tally("a login chooses the kernel of the next boot", len(ours), len(open_ones))
+    assert open_ones == []
+
+
 def test_a_proven_kernel_stays_and_nothing_of_the_trial_does(host: Host) -> None:
     trial.arm(host.system, ASKED)
     host.boot()
     told = trial.promote(host.system)
+    assert misfit("trial_boot", {"trial": told}) is None
     assert told["default"] == "as before" and host.ours() == set()
     assert (host.boot(), host.boot()) == (NEW, NEW)
     assert trial.status(host.system)["state"] == "none"
+    assert misfit("trial_boot", {"trial": trial.status(host.system)}) is None
 
 
 def test_nobody_proves_it_so_the_host_goes_back_by_itself(host: Host) -> None:

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Cl
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
+from tests.support.fitting import misfit
 from tests.support.proofs import NOW
 
 SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
@@ -327,6 +328,7 @@ def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
         return Reply(200, answers[path].pop(0))
 
     found = serving_load.measure(LOAD, Sampling(80, 2, 5, 0.0), ask, run, Ticking())
+    assert misfit("serving_load", found) is None
     assert len(found["readings"]) >= 4
     load = found["load"]
     assert (load["version"], load["others"], load["prefix_cache"]) == ("0.33.0", 2, {"queries": 128.0, "hits": 64.0})

@@ -50,8 +50,9 @@ def test_a_key_is_asked_for_and_never_shown() -> None:
 
 
 def test_the_shared_address_is_there_where_a_gateway_is() -> None:
-    assert "in your network" not in text(USE)
-    assert "https://192.0.2.11:8443/v1" in text(replace(USE, shared="https://192.0.2.11:8443"))
+    assert "in your network" not in text(USE) and "gb10 share laptop" in text(USE)
+    shared = text(replace(USE, shared="https://192.0.2.11:8443"))
+    assert "https://192.0.2.11:8443/v1" in shared and "gb10 share laptop" not in shared
 
 
 def test_the_short_text_has_addresses_and_the_way_to_the_rest() -> None:

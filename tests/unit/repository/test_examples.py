@@ -24,7 +24,7 @@ def test_ansible_builder_accepts_the_execution_environment(tmp_path: Path) -> No
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     recipe = (tmp_path / "context/Containerfile").read_text()
-    assert "ansible-core>=2.19,<2.22" in recipe and "ansible-runner>=2.4" in recipe
+    assert "ansible-core>=2.19,<2.23" in recipe and "ansible-runner>=2.4" in recipe
     wanted = (tmp_path / "context/_build/requirements.yml").read_text()
     assert "github.com/gb10-fleet/gb10-fleet.git" in wanted
 

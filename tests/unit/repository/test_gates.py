@@ -143,7 +143,7 @@ def test_a_unit_test_that_needs_the_checkout_is_found_by_what_it_imports() -> No
     """All others run on the installed collection."""
     names = {path.name for path in check._checkout_tests()}
     assert {"test_gates.py", "test_lab_topology.py", "test_spark_facts.py"} <= names
-    assert not names & {"test_findings.py", "test_gateway.py"}
+    assert not names & {"test_findings.py", "test_documents.py"}
 
 
 def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_imported(tmp_path: Path) -> None:

@@ -796,3 +796,23 @@ def test_check_mode_says_what_would_come_and_transfers_nothing(monkeypatch: pyte
     given["spark-a"] = {**HELD, "source": "spark-a"}
     said = run("spark-b", "take", given, check=True)
     assert "would get image and model (20.0 GB) from spark-a, 192.168.100.10" in said["msg"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"image": "mine"},
+        {"image": {"fingerprint": 1, "bytes": 1}},
+        {"model": {**TINY.as_dict(), "files": [["../../etc/cron.d/x", 1, "0" * 40]]}},
+        {"model": {**TINY.as_dict(), "bytes": "much"}},
+        {"draft": 7},
+        {"pin": ["x"]},
+    ],
+)
+def test_what_a_host_says_of_its_files_is_judged_before_others_go_by_it(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    run = Run(monkeypatch)
+    run.answers = [{**HELD, **wrong}]
+    said = run("spark-a", "read")
+    assert said["failed"] and said["msg"].startswith("spark-a: answer.") and "model" not in said

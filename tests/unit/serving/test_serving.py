@@ -15,6 +15,7 @@ import threading
 import time
 import wave
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe im
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.fitting import misfit
 
 COUNTED = ", ".join(str(number) for number in range(1, 101))
 MODELS = Reply(200, json.dumps({"data": [{"id": "gpt"}, {"id": "other"}]}))
@@ -75,7 +78,7 @@ class Server:
         self.now += seconds
 
     def probe(self, timeout_s: float = 60, model: str = "gpt", status: serving.ReadStatus = dict) -> Proof:
-        return serving.probe(
+        proof = serving.probe(
             self,
             model,
             timeout_s=timeout_s,
@@ -84,6 +87,8 @@ class Server:
             clock=lambda: self.now,
             sleep=self.sleep,
         )
+        assert misfit("serving_probe", {"ok": proof.verdict == "serving", **asdict(proof)}) is None
+        return proof
 
 
 @pytest.mark.parametrize("unit", ["gb10-vllm", "gb10-vllm-chat"])
@@ -245,6 +250,12 @@ def test_a_sound_is_sent_as_a_form(http: Callable[[Handler], str]) -> None:
     assert parts["model"] == b"m"
     with wave.open(io.BytesIO(parts["file"])) as sound:
         assert (sound.getnframes(), sound.getframerate()) == (16000, 16000)
+
+
+@pytest.mark.parametrize(("phase", "verdict"), [("formation", "serving"), ("ready", "engine_dead")])
+def test_a_server_may_answer_503_while_it_loads(phase: str, verdict: str) -> None:
+    server = Server(health=[Reply(503)] * 5 + [Reply(200)])
+    assert server.probe(status=lambda: {"phase": phase, "failures": 0}).verdict == verdict
 
 
 def test_one_503_is_no_dead_engine() -> None:

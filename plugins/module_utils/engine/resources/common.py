@@ -382,7 +382,7 @@ class Kind(ABC, Generic[R, S]):
 
     @abstractmethod
     def record(self, resource: R, state: S) -> dict[str, Any]:
-        """How the resource stands on the host, in a state that `read` gave for it. Pure; plain JSON values.
+        """Return how the resource stands on the host, in a state that `read` gave for it. Pure; plain JSON values.
 
         Two records of one resource are equal exactly if nobody touched it in between, so a record holds everything
         that `apply` may change and nothing that changes by itself (process and invocation IDs, counters, transitions).
@@ -420,7 +420,7 @@ class Kind(ABC, Generic[R, S]):
         """HostError unless they do what they are for."""
 
     def stands_unproven(self, resource: R, state: S) -> bool:
-        """Whether one that nobody could prove is ours all the same, because it stands as declared."""
+        """Return whether one that nobody could prove is ours all the same, because it stands as declared."""
         return False
 
     def noted(self, system: System, steps: Sequence[Step[R]]) -> Sequence[str] | None:

@@ -23,7 +23,7 @@ _HIDDEN = "(secret)\n"
 
 
 def is_known(resource: File, found: Found | None) -> bool:
-    """Whether the wanted content is at hand: given, or known by its digest and there already."""
+    """Return whether the wanted content is at hand: given, or known by its digest and there already."""
     return not resource.sha256 or (found is not None and digest(found.content) == resource.sha256)
 
 
@@ -75,7 +75,7 @@ def taken_out_of(resource: File, found: Found | None) -> dict[str, Any]:
 
 
 def _same_json(content: bytes, value: Mapping[str, Any]) -> bool:
-    """Whether a former content, which may have been empty, means this."""
+    """Return whether a former content, which may have been empty, means this."""
     try:
         return canonical(json.loads(content) if content.strip() else {}) == canonical(value)
     except ValueError:

@@ -17,17 +17,17 @@ _APT_PIN = "/etc/apt/preferences"
 
 
 def belongs_to_apt(path: str) -> bool:
-    """Whether it is one of apt's own files, or a key for one."""
+    """Return whether it is one of apt's own files, or a key for one."""
     return path.startswith(_APT_FOLDERS)
 
 
 def is_apt_source(path: str) -> bool:
-    """Whether apt answers differently once this file changes: sources, pins, keys and credentials."""
+    """Return whether apt answers differently once this file changes: sources, pins, keys and credentials."""
     return re.match(_APT_SOURCE, path) is not None
 
 
 def outdates_lists(path: str) -> bool:
-    """Whether apt has to fetch its lists again once this file changes; a pin only weighs what they hold."""
+    """Return whether apt has to fetch its lists again once this file changes; a pin only weighs what they hold."""
     return is_apt_source(path) and not path.startswith(_APT_PIN)
 
 

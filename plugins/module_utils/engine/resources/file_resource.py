@@ -74,7 +74,7 @@ class File(Resource):
 
     @property
     def may_be_somebodys(self) -> bool:
-        """Whether it is ours in part only, so that what nobody states about its access stays as it is."""
+        """Return whether it is ours in part only, so that what nobody states about its access stays as it is."""
         return self.state == "directory" or self.is_json or self.ours is not None
 
 

@@ -262,7 +262,7 @@ def _listed(name: str, parent: int) -> tuple[os.stat_result, tuple[str, ...], tu
     try:
         with os.scandir(descriptor) as scan:
             entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan)
-        names, inner = (name for name, _ in entries), (name for name, is_folder in entries if is_folder)
+        names, inner = (name for name, __ in entries), (name for name, is_folder in entries if is_folder)
         return os.fstat(descriptor), tuple(names), tuple(inner)
     finally:
         os.close(descriptor)

@@ -98,7 +98,7 @@ class SysctlKind(Kind[Sysctl, Mapping[str, "str | None"]]):
 
 
 def _may_appear(resource: Sysctl, plan: Plan) -> bool:
-    """Whether something earlier in the document can bring the setting: a module, or a package with one."""
+    """Return whether something earlier in the document can bring the setting: a module, or a package with one."""
     return any(
         step.resource.KIND in (Module.KIND, "package") and step.resource.index < resource.index for step in plan.steps
     )

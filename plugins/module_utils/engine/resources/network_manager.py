@@ -158,7 +158,7 @@ def read_link(system: System, interface: str, network: Network) -> Link | None:
 
 
 def unnamed_session(system: System, network: Network, rails: Sequence[str]) -> str:
-    """Why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
+    """Return why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
 
     A session through a tunnel (`ssh -R`, cloudflared) ends at lo, and by what the tunnel goes is not written anywhere.
     It needs a way out, and a rail with a default route is refused anyway; without such a route it still is a rail only

@@ -330,7 +330,7 @@ def _offered(package: Package, known: Mapping[str, frozenset[str]]) -> str:
 
 
 def _freed(resource: Package, plan: Plan) -> bool:
-    """Whether something earlier in the document takes the package's hold away."""
+    """Return whether something earlier in the document takes the package's hold away."""
     return any(
         isinstance(other, Hold) and other.index < resource.index and other.frees(resource.name)
         for other in plan.document
@@ -338,7 +338,7 @@ def _freed(resource: Package, plan: Plan) -> bool:
 
 
 def _own_hold(resource: Package, plan: Plan) -> bool:
-    """Whether the hold is one that these documents keep themselves, on a package that moves with a consent.
+    """Return whether the hold is one that these documents keep themselves, on a package that moves with a consent.
 
     The transaction takes the hold away, so it is put back at its end.
     """
@@ -390,7 +390,7 @@ def _install(wanted: Sequence[Package], held: Sequence[str] = ()) -> list[str]:
 
 
 def _purges(wanted: Iterable[Package]) -> bool:
-    """Whether apt's purge, which is for all that it removes, is right."""
+    """Return whether apt's purge, which is for all that it removes, is right."""
     removed = [package.purge for package in wanted if package.state == "absent"]
     return bool(removed) and all(removed)
 

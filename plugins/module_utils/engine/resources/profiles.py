@@ -204,7 +204,7 @@ def _setting_differences(resource: Profile, stored: Stored | None) -> list[str]:
 
 
 def differs(resource: Profile, state: NetworkState) -> bool:
-    """Whether the profile stands in any way other than declared."""
+    """Return whether the profile stands in any way other than declared."""
     try:
         return plan_profile(resource, state) is not None
     except HostError:
@@ -217,7 +217,7 @@ def checkpoint_s(profiles: int) -> int:
 
 
 def _was_interrupted(system: System) -> bool:
-    """Whether a run may have been killed so lately that its checkpoint is still open."""
+    """Return whether a run may have been killed so lately that its checkpoint is still open."""
     armed = guard.standing(system)
     return armed is not None and system.clock.now() < armed.until + guard.ROLLBACK_S
 

@@ -92,7 +92,7 @@ def choose(wanted: Mapping[str, str], offers: Offers) -> dict[str, str]:
 
 
 def fits(version: str, groups: Groups, wanted: Mapping[str, str]) -> bool:
-    """Whether what an installed version depends on agrees with the exact versions of the transaction."""
+    """Return whether what an installed version depends on agrees with the exact versions of the transaction."""
     allowed = {name: [each] for name, each in wanted.items() if each and not each.endswith("*")}
     return _unmet(groups, allowed) is None
 

@@ -373,7 +373,7 @@ def _says(system: System, path: str) -> str:
 
 
 def _has_read(unit: Unit, state: UnitState, plan: Plan) -> bool:
-    """Whether all that it reads will stand, after the steps of the plan, as it did when the unit read it."""
+    """Return whether all that it reads will stand, after the steps of the plan, as it did when the unit read it."""
     read = state.loaded.get(unit.name, {})
     if len(_files_of(unit)) < len((*unit.inputs, *unit.read_again)) or read.keys() != set(_files_of(unit)):
         return False  # of a package there is no telling
@@ -405,7 +405,7 @@ def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
 
 
 def _may_appear(resource: Unit, plan: Plan) -> bool:
-    """Whether a package or a unit file earlier in the document can bring the unit."""
+    """Return whether a package or a unit file earlier in the document can bring the unit."""
     template = re.sub(r"@[^.]*\.", "@.", resource.name)
     for step in plan.steps:
         if step.resource.index < resource.index and (

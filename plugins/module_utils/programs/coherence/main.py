@@ -45,7 +45,7 @@ def read_packages(root: Path) -> tuple[dict[str, str], list[str]]:
     packages, holds = {}, []
     for block in text.split("\n\n"):
         fields = dict(re.findall(r"(?m)^(Package|Status|Version): (.*)$", block))
-        want, _, state = (fields.get("Status", "").split() + [""] * 3)[:3]
+        want, __, state = (fields.get("Status", "").split() + [""] * 3)[:3]
         if fields.get("Package") and state in PRESENT:
             packages[fields["Package"]] = fields.get("Version", "")
             if want == "hold":
@@ -77,7 +77,7 @@ def _run(argv: Sequence[str]) -> str:
     import subprocess
 
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -102,11 +102,11 @@ def main() -> int:
     try:
         said = read_gate()
     except OSError as error:
-        print(f"gb10-driver-coherence: {error}", file=sys.stderr)
+        sys.stderr.write(f"gb10-driver-coherence: {error}\n")
         return 2
-    print(json.dumps({key: said[key] for key in ("coherent", "verdicts")}, ensure_ascii=False))
+    sys.stdout.write(json.dumps({key: said[key] for key in ("coherent", "verdicts")}, ensure_ascii=False) + "\n")
     return 0 if said["coherent"] else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -64,6 +64,12 @@ NOW = {
         "1 where a role keeps the unit running; 0 while its operator has stopped it, or a request is to wake it.",
         "the manifest of the engine",
     ),
+    "gb10_slo_ttft_p95_seconds": (
+        GAUGE,
+        "Within it 95 of 100 requests should have their first token.",
+        "monitoring_slo",
+    ),
+    "gb10_slo_error_ratio": (GAUGE, "Share of the requests that may fail.", "monitoring_slo"),
     "gb10_service_phase": (GAUGE, "1 with the phase of the unit; ready is the last one.", _UNIT),
     "gb10_service_failures": (GAUGE, "Lives in a row that ended before the model was ready.", _UNIT),
     "gb10_service_verdict": (GAUGE, "1 with the verdict of the last failure.", _UNIT),

@@ -49,7 +49,11 @@ def follow(samples: list[dict[str, Any]], seen: dict[str, Any], most: int, gap_s
     """The last samples up to this one. What was before a gap in them is left: nobody knows what was in between."""
     found = [seen]
     for before in reversed(samples[-(most - 1) :]):
-        if not 0 <= found[0]["steady_s"] - before["steady_s"] <= gap_s:
+        try:
+            follows = 0 <= found[0]["steady_s"] - before["steady_s"] <= gap_s
+        except (KeyError, TypeError):  # kept by another version of this program
+            follows = False
+        if not follows:
             break
         found.insert(0, before)
     return found

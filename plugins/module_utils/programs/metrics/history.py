@@ -62,7 +62,7 @@ def of_watchdog(host: HostReader, notes: Notes, since_s: float) -> Samples:
     """For each service that the watchdog looks at."""
     found: Samples = []
     for file in host.names(WATCHDOG):
-        name, _, kind = file.rpartition(".")
+        name, __, kind = file.rpartition(".")
         if kind == "json" and name and not name.startswith("."):
             young = notes.read(f"watchdog.{name}", partial(_restarts, host, f"{WATCHDOG}/{file}", since_s))
             found += sample("gb10_watchdog_restarts", young, service=name)

@@ -50,6 +50,7 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     samples = now.read(host, notes, seen, zones or [], errors)
     wanted = planned.read(host, notes)
     served = services.read(host, notes, dict(settings["vllm_families"]), fetch, wanted.services)
+    samples += services.of_targets(settings["slo"], served.services)
     seen["servings"] = served.servings
     for rail in seen["rails"] or ():  # the other hundred counters tell of no fault
         rail["counters"] = {name: count for name, count in rail["counters"].items() if name in errors}
@@ -85,4 +86,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

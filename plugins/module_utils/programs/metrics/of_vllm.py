@@ -13,6 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
 from .exposition import escaped
 
@@ -22,6 +25,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NO_NUMBERS = {"NaN": math.nan, "Inf": math.inf, "+Inf": math.inf, "-Inf": -math.inf}
 _PARTS = ("_bucket", "_sum", "_count")  # of a histogram; not when it was created
 _LARGEST_COUNT = 2.0**63
+MOST_SERIES = 1000  # of one service; vLLM has some 60 of a model, and whoever invents more fills Prometheus
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -35,6 +39,13 @@ def handed_on(texts: Iterable[tuple[str, str]], families: Mapping[str, str]) -> 
             found.setdefault(family, {})[key] = f"{name}{{{series}}} {value}"
     lines = [line for family, own in found.items() for line in (f"# TYPE {family} {families[family]}", *own.values())]
     return "\n".join([*lines, ""]) if lines else ""
+
+
+def few(text: str, families: Mapping[str, str]) -> bool:
+    """Tell whether it is what a server says; Unknown where it has more series."""
+    if sum(1 for __ in islice(_samples(text, families), MOST_SERIES + 1)) > MOST_SERIES:
+        raise Unknown(f"the server's /metrics has more than {MOST_SERIES} series, and none is handed on")
+    return True
 
 
 def _samples(text: str, families: Mapping[str, str]) -> Iterator[tuple[str, str, Labels, str]]:
@@ -67,7 +78,7 @@ def _labels(text: str) -> Labels | None:
 
 
 def _counts(name: str, family: str, labels: Mapping[str, str], value: float | None) -> bool:
-    """Whether the value is one, and of a histogram one that its part can have."""
+    """Return whether the value is one, and of a histogram one that its part can have."""
     if value is None or name == family:
         return value is not None
     edge = _number(labels["le"]) if "le" in labels else None

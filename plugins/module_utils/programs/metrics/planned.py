@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.planned_rails import read_planned_rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import in_force
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -17,7 +18,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Not
 from .exposition import Samples, sample
 
 _UNIT = re.compile(r"unit:gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\.service\Z")
-_PROFILE = "nm_profile:"
 
 
 class Planned(NamedTuple):
@@ -52,5 +52,4 @@ def _planned(host: HostReader) -> Planned:
         for label, declared in ours.items()
         if (unit := _UNIT.match(label)) and declared.get("state") == "started"
     }
-    netdevs = {str(declared.get("interface")) for label, declared in ours.items() if label.startswith(_PROFILE)}
-    return Planned(services, tuple(sorted(netdevs)))
+    return Planned(services, tuple(read_planned_rails(host) or ()))

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -28,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
 )
 
 from .exposition import Samples, sample
-from .of_vllm import handed_on
+from .of_vllm import few, handed_on
 
 SETTINGS, RUN = "/etc/gb10-fleet", "/run"
 RUNNING = "/run/systemd/units/invocation:"
@@ -41,6 +42,14 @@ Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of 
 def names(host: HostReader) -> list[str]:
     """Of all services that have run here since the boot: vllm, and vllm-NAME."""
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
+
+
+def of_targets(slo: Mapping[str, float], services: Iterable[str]) -> Samples:
+    """What the services of this host are held to."""
+    named = {"ttft_p95_s": "gb10_slo_ttft_p95_seconds", "error_share": "gb10_slo_error_ratio"}
+    return [
+        one for target, value in slo.items() for name in services for one in sample(named[target], value, service=name)
+    ]
 
 
 class Read(NamedTuple):
@@ -62,7 +71,8 @@ def read(
     for name in sorted({*names(host), *planned}):
         found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
-        texts.update({name: text} if text else {})
+        if text and notes.read(f"serving.{name}", partial(few, text, families)):
+            texts[name] = text
         read.servings[name] = notes.read(f"servings.{name}", partial(counters.parse, text)) if text else None
     return read._replace(text=handed_on(texts.items(), families))
 
@@ -81,7 +91,7 @@ def _of_service(
     if not place:
         return samples, status, None
     owner = asking.said_by_unit(host.system.place(_status_of(name)))
-    text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
+    text = notes.read(f"serving.{name}", lambda: in_names_of_vllm(fetch(*place, owner)))
     return samples + sample("gb10_service_answers", text is not None, service=name), status, text
 
 

@@ -108,7 +108,7 @@ def main() -> int:
     config: dict[str, Any] = json.loads(Path(CONFIG).read_text(encoding="utf-8"))
     secret = read_secret(KEY)
     if not secret:
-        print(f"gb10-recorder: {KEY} has no key of 32 characters or more; run site.yml", file=sys.stderr)
+        sys.stderr.write(f"gb10-recorder: {KEY} has no key of 32 characters or more; run site.yml\n")
         return 1
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,4 +120,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -182,7 +182,7 @@ class Call:
             if not chunk:
                 return None
             self._held += chunk
-        line, _, self._held = self._held.partition(b"\n")
+        line, __, self._held = self._held.partition(b"\n")
         return line if len(line) < LONGEST_LINE else None
 
 
@@ -202,7 +202,7 @@ class Follower:
     def _run(self) -> None:
         while True:
             with contextlib.suppress(OSError):
-                child = subprocess.Popen(
+                child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                     self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
                 )
                 for line in child.stdout or ():
@@ -216,7 +216,7 @@ def main() -> int:
     config = json.loads(Path(CONFIG).read_text(encoding="utf-8"))
     secret = read_secret(KEY)
     if not secret:
-        print(f"gb10-recorder: {KEY} has no key of 32 characters or more; run site.yml", file=sys.stderr)
+        sys.stderr.write(f"gb10-recorder: {KEY} has no key of 32 characters or more; run site.yml\n")
         return 1
     outbox = Outbox(Budget(config["bytes_per_s"]))
     latest = {"gpu": "", "heard": 0.0}
@@ -232,8 +232,8 @@ def main() -> int:
     Follower(GPU, hear_gpu)
     Follower(KERNEL, hear_kernel)
     peer = Peer(**config["to"])
-    going = lambda: True  # noqa: E731
-    threading.Thread(target=deliver, args=(outbox, peer, config["host"], secret, going), daemon=True).start()
+    without_end = (outbox, peer, config["host"], secret, lambda: True)
+    threading.Thread(target=deliver, args=without_end, daemon=True).start()
     root = Path("/")
     while True:
         fresh = time.monotonic() - float(latest["heard"]) < 3 * EVERY_S  # type: ignore[arg-type]
@@ -242,4 +242,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -64,7 +64,7 @@ class Door:
             self.file.unlink()
 
     def fault(self, process: int) -> Failure | None:
-        """Why it stays shut."""
+        """Return why it stays shut."""
         if self.api is None or self.is_open:
             return None
         where, there = f"at {self.api.address}:{self.api.port}", self._listeners(self.api)

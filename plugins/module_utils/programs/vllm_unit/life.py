@@ -93,12 +93,12 @@ class Life:
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
 
-    def stop(self, *_: Any) -> None:
+    def stop(self, *__: Any) -> None:
         """The handler of SIGTERM: a queue of this kind may be written to from there."""
         self.stopping = True
         self.events.put(Stop())
 
-    def announce(self, *_: Any) -> None:
+    def announce(self, *__: Any) -> None:
         """The handler of SIGUSR1: the whole cluster is about to be stopped, so a peer that goes is not lost."""
         self.announced = True
 
@@ -199,7 +199,7 @@ class Life:
     def _run(self, argv: Sequence[str], seconds: float, always: bool = False) -> tuple[int, str]:
         """Exit status and output of a command; 124 if its time ran out. `always`: also while we are being stopped."""
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -212,7 +212,7 @@ class Life:
         until = time.monotonic() + seconds
         while True:
             try:
-                out, _ = child.communicate(timeout=POLL_S)
+                out, __ = child.communicate(timeout=POLL_S)
                 return child.returncode, out.decode("utf-8", "replace").strip()
             except subprocess.TimeoutExpired:
                 stopped = self.stopping and not always
@@ -261,7 +261,7 @@ class Life:
         program = self.root / COHERENCE
         if not program.exists():
             return
-        _, said = self._ask(str(program))
+        __, said = self._ask(str(program))
         try:
             verdicts = [verdict for verdict in json.loads(said)["verdicts"] if verdict["id"] in NO_GPU_NOW]
         except (ValueError, KeyError, TypeError):
@@ -340,7 +340,7 @@ class Life:
         ooms, argv = self._ooms(), self._argv()
         self.keeper.begins()
         self.status.enter("formation", TEXTS["formation"])
-        self.child = subprocess.Popen(
+        self.child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -365,11 +365,15 @@ class Life:
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
+                if self.link and self.link.heads:
+                    self.link.serves()
             if not process:
                 process = self._main_process()
                 if process:
                     self.notify("READY=1")
-            if self.door.opens(process):
+            # A server that is asked may listen and refuse long before it serves.
+            asked_still = bool(self.config.ready_url) and self.log.phase != "ready"
+            if not asked_still and self.door.opens(process):
                 say("the container listens: the gateway lets requests through")
                 if self.status.phase == "waiting":
                     self.status.enter("ready", self.log.text)
@@ -407,13 +411,13 @@ class Life:
         return warm_words(self.config.argv, str(found.path)) if found else self.config.argv
 
     def _answers(self, process: int) -> bool:
-        """Whether a server whose log says nothing to us serves by now. Only the container's own is asked."""
+        """Return whether a server whose log says nothing to us serves by now. Only the container's own is asked."""
         url = urllib.parse.urlsplit(self.config.ready_url or "")
         if not url.hostname:
             return False
         self.stranger = False
         try:
-            status, _ = ask(
+            status, __ = ask(
                 url.hostname,
                 url.port or 80,
                 url.path,
@@ -464,7 +468,8 @@ class Life:
         for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
-                print(line, file=journal, flush=True)
+                journal.write(f"{line}\n")
+                journal.flush()
             if self.log.feed(line):
                 self.events.put(Followed(self.log.phase, self.log.text))
         code = child.wait()

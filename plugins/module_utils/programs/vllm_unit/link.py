@@ -145,7 +145,7 @@ class Link:
             while self.closing is None:
                 self._reach_out()
                 self._look()
-                for key, _ in self.selector.select(min(self.timing.retry, self.timing.heartbeat)):
+                for key, __ in self.selector.select(min(self.timing.retry, self.timing.heartbeat)):
                     if key.fileobj is self.woken:
                         self._obey()
                     elif self.listener and key.fileobj is self.listener:
@@ -204,9 +204,9 @@ class Link:
     def _accept(self, listener: socket.socket) -> None:
         """All that have called by now: a queue that strangers filled would keep a member out."""
         members = [member.address for member in self.join.members[1:]]
-        for _ in range(BACKLOG):
+        for __ in range(BACKLOG):
             try:
-                connection, (address, *_) = listener.accept()
+                connection, (address, *__) = listener.accept()
             except OSError:  # no more, or gone before it was accepted
                 return
             if address in members:
@@ -277,7 +277,9 @@ class Link:
     def _greet(self, peer: Peer, message: Mapping[str, Any]) -> bool:
         rank, settings = message.get("rank"), message.get("settings")
         members = self.join.members
-        if message.get("hello") != PROTOCOL or not isinstance(settings, dict) or type(rank) is not int:
+        if message.get("hello") != PROTOCOL or not isinstance(settings, dict):
+            return False
+        if not isinstance(rank, int) or isinstance(rank, bool):
             return False
         if not 0 < rank < len(members) or members[rank].address != peer.address:
             return False
@@ -298,7 +300,7 @@ class Link:
         for name, value in message.items():
             if name in ("differs", "missing") and not isinstance(value, list):
                 return False
-            if name == "prepare" and type(value) is not int:
+            if name == "prepare" and (not isinstance(value, int) or isinstance(value, bool)):
                 return False
             if name == "go" and (not self.ready_round or value != self.ready_round):
                 return False

@@ -65,7 +65,7 @@ class Log:
         return f"| {line}" if line.lstrip().startswith(OWN) else line
 
     def feed(self, line: str) -> bool:
-        """Whether phase or percentage changed."""
+        """Return whether phase or percentage changed."""
         self.last.append(line[:LONGEST_TEXT])
         self._look_for_errors(line)
         if self.phase != "ready":
@@ -188,9 +188,9 @@ def _words_of_docker(log: Log) -> str:
 
 
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
-    """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
+    """Return why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
     ended = f"the container ended with exit status {code}"
-    verdict, _ = log.fault or ("", "")
+    verdict, __ = log.fault or ("", "")
     if code in (125, 126, 127):
         return _verdict_of_docker(code, _words_of_docker(log), log.config)
     if code == 2 or verdict == "refused_flag":
@@ -211,16 +211,16 @@ def _verdict_of_docker(code: int, words: str, config: Config) -> Failure:
 
 
 def verdict_of_gone(log: Log) -> Failure:
-    """Why a container whose engine is gone is of no use, though it runs on."""
+    """Return why a container whose engine is gone is of no use, though it runs on."""
     return _verdict(f"the engine is gone, and the container did not end within {log.config.timing.gone:g} s", log)
 
 
 def _verdict(seen: str, log: Log) -> Failure:
-    verdict, _ = log.fault or ("engine_died" if log.phase == "ready" else "start_failed", "")
+    verdict, __ = log.fault or ("engine_died" if log.phase == "ready" else "start_failed", "")
     return Failure(verdict, _with_cause(seen, log))
 
 
 def _with_cause(seen: str, log: Log) -> str:
-    _, known = log.fault or ("", "")
+    __, known = log.fault or ("", "")
     cause = known or log.cause
     return f"{seen}: {cause}" if cause else f"{seen}; its log names no cause"

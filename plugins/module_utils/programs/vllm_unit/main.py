@@ -39,7 +39,7 @@ def main(words: Sequence[str] = ()) -> int:
     """`words`: the name of the service, where it has one. 2: somebody started it by hand, and nothing was touched."""
     address = os.environ.pop("NOTIFY_SOCKET", "")  # nobody below us speaks for the unit
     if not address:
-        print(BY_HAND, file=sys.stderr)
+        sys.stderr.write(f"{BY_HAND}\n")
         return 2
     stem = "-".join(("vllm", *words[:1]))
     settings, state = Path(CONFIG.format(stem=stem)), Path(STATUS.format(stem=stem))
@@ -61,4 +61,4 @@ def main(words: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

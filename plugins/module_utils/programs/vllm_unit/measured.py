@@ -88,7 +88,7 @@ def kept(text: str | None) -> list[dict[str, Any]]:
 
 
 def keep(file: Path, start: Mapping[str, Any]) -> bool:
-    """Whether the start says anything new: another model, image or flags, or figures that have moved."""
+    """Return whether the start says anything new: another model, image or flags, or figures that have moved."""
     former = kept(_text(file))
     same = [each for each in former if _about(each) == _about(start)]
     if same and not _moved(same[0].get("figures"), start["figures"]):

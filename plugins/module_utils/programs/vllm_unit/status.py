@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -163,9 +164,12 @@ class Status:
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
         with contextlib.suppress(OSError):  # a full /run must not take the model down
-            new.write_text(text, encoding="utf-8")
-            new.chmod(0o644)
-            new.replace(self.path)
+            try:
+                new.write_text(text, encoding="utf-8")
+                new.chmod(0o644)
+                new.replace(self.path)
+            except OSError:  # no word is better than that of an earlier life
+                self.path.unlink(missing_ok=True)
 
 
 def read_status(path: Path) -> dict[str, Any]:
@@ -190,7 +194,8 @@ def _utc() -> str:
 
 
 def say(text: str) -> None:
-    print(f"gb10-vllm: {text}", flush=True)
+    sys.stdout.write(f"gb10-vllm: {text}\n")
+    sys.stdout.flush()
 
 
 def printable(value: Any) -> str:

@@ -21,7 +21,7 @@ class Turn:
         self.descriptor: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours now, or was; it does not wait."""
+        """Return whether it is ours now, or was; it does not wait."""
         if self.descriptor is not None:
             return True
         try:

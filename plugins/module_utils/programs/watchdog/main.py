@@ -92,7 +92,8 @@ class World(NamedTuple):
 def main() -> int:
     world = World(Path("/"), _run, ask, time.monotonic, time.time)
     for line in patrol(json.loads(Path(CONFIG).read_text(encoding="utf-8")), world):
-        print(line, flush=True)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
     return 0
 
 
@@ -142,7 +143,7 @@ def _one(service: Service, gpu: Gpu, rules: Rules, kept: int, world: World) -> s
 
 
 def _veto(service: Service, stalled: Still, look: Look, rules: Rules) -> str:
-    """Why what looks like a hang is left alone; nothing where the GPU is not known."""
+    """Return why what looks like a hang is left alone; nothing where the GPU is not known."""
     if look.power_w is None or not look.power_w >= 0:
         return ""
     span = stalled.last_s - stalled.since_s
@@ -259,7 +260,7 @@ def _text(path: Path) -> str:
 def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
     """Exit status and output; 124 if its time ran out, 127 if there is no such command."""
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds,
             check=False, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
         )  # fmt: skip
@@ -271,4 +272,4 @@ def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -241,7 +241,7 @@ def _segments(topology: str, links: Sequence[Link], facts: Mapping[str, Mapping[
     """Yield every (link, twin index) with the rail of each host on it."""
     for link in links:
         on_link = {host: _rails_on(host, port, facts[host], topology) for host, port in link.ends}
-        reference_host, reference = next(iter(on_link.items()))
+        (reference_host, reference), *__ = on_link.items()
         for host, rails in on_link.items():
             if rails.keys() != reference.keys():
                 raise PlanError(

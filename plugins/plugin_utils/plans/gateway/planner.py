@@ -26,6 +26,7 @@ _FILE = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
 # What RFC 6750 lets a bearer token be; none of it means anything to a configuration file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")
 _PATH = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[a-z0-9_-]+)+\Z")
+CERTIFICATE = "/etc/gb10-fleet/gateway.pem"  # of gateway_certificate_text, with its key
 ROUTER = "/run/gb10-router/api.sock"  # only NGINX's workers may speak to it
 _HEALTH = "/health"  # everybody may ask it, and it has an entry of its own
 
@@ -37,20 +38,20 @@ class Proxy:
     package: str
     unit: str
     files: tuple[str, ...]
-    keys_file: str  # a secret
+    secrets: tuple[str, ...]  # files, too
 
 
 _NGINX = Proxy(
     "nginx",
     "gb10-gateway.service",
     ("/etc/systemd/system/gb10-gateway.service", "/etc/gb10-fleet/gateway.conf"),
-    "/etc/gb10-fleet/gateway-keys.conf",
+    ("/etc/gb10-fleet/gateway-keys.conf", CERTIFICATE),
 )
 _HAPROXY = Proxy(
     "haproxy",
     "gb10-router.service",
     ("/etc/systemd/system/gb10-router.service", "/etc/gb10-fleet/router.cfg", "/usr/local/sbin/gb10-router"),
-    "/etc/gb10-fleet/router-keys.map",
+    ("/etc/gb10-fleet/router-keys.map",),
 )
 
 
@@ -76,7 +77,10 @@ class GatewayPlan(RolePlan):
     upstream: str  # vLLM's address and port, or the router's socket
     serving: str  # the file that is there while vLLM listens, where that is one service
     health: str  # the path there that answers 200 when it serves, or the router's
-    certificates: tuple[str, ...]
+    certificate: str
+    certificate_key: str
+    holds_certificate: bool  # whether its text is in the inventory, and the role keeps the file
+    certificates: tuple[str, ...]  # what the operator has put on the host
     paths: tuple[Path, ...]
     # What this host offers. Routers, its own and others', reach each at a path of its own.
     services: tuple[Service, ...]
@@ -89,6 +93,10 @@ class GatewayPlan(RolePlan):
         """Those that are no secrets."""
         return tuple(file for proxy in self.unwanted for file in proxy.files)
 
+    @property
+    def unwanted_secrets(self) -> tuple[str, ...]:
+        return tuple(file for proxy in self.unwanted for file in proxy.secrets)
+
 
 def plan(view: View) -> GatewayPlan:
     """The plan for one host; a gateway that is not asked for is not judged."""
@@ -98,6 +106,7 @@ def plan(view: View) -> GatewayPlan:
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
     proxies = {_NGINX: serves, _HAPROXY: routes}
+    holds = bool(serves and settings.gateway_certificate_text)
     # Where the one service of the host is, or will be.
     only = own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
     return GatewayPlan(
@@ -112,6 +121,9 @@ def plan(view: View) -> GatewayPlan:
         upstream=f"unix:{ROUTER}:" if routes else only,
         serving=own[0].serving if own else services.Names(services.SHORT).serving,
         health=own[0].health if own and not routes else _HEALTH,
+        certificate=CERTIFICATE if holds else settings.gateway_certificate,
+        certificate_key=CERTIFICATE if holds else settings.gateway_certificate_key,
+        holds_certificate=holds,
         certificates=tuple(_certificates(settings, routes)) if serves else (),
         paths=tuple(_paths(settings)),
         services=own,
@@ -123,7 +135,7 @@ def plan(view: View) -> GatewayPlan:
 
 def _certificates(settings: GatewaySettings, routes: bool) -> Iterator[str]:
     """Yield what the operator has put on the host."""
-    if not settings.gateway_plain_http:
+    if not settings.gateway_plain_http and not settings.gateway_certificate_text:
         yield from (settings.gateway_certificate, settings.gateway_certificate_key)
     if routes and settings.gateway_fleet_ca:
         yield settings.gateway_fleet_ca
@@ -158,15 +170,24 @@ def _of_the_certificate(settings: GatewaySettings) -> Iterator[str]:
     if settings.gateway_fleet_ca and not _FILE.match(settings.gateway_fleet_ca):
         yield f"gateway_fleet_ca '{settings.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
     yield from gateway_refusals.of_the_certificate_name(settings)
+    text = settings.gateway_certificate_text
     if settings.gateway_plain_http:
-        if any(files):
+        if any(files) or text:
             yield "gateway_plain_http is true and a certificate is named: take one of them away."
         return
-    if not all(files):
+    if text and any(files):
+        yield "gateway_certificate_text is set and a file of a certificate is named, too: take one of them away."
+        return
+    if text and not ("BEGIN CERTIFICATE" in text and "PRIVATE KEY" in text):
         yield (
-            "gateway_address is set, and gateway_certificate or gateway_certificate_key is not. Put a certificate and "
-            "its key on the host and name both files; or set gateway_plain_http to true, and everyone on the way can "
-            "read keys, questions and answers."
+            "gateway_certificate_text is not a certificate with its key: it needs the lines from BEGIN CERTIFICATE and "
+            "from BEGIN PRIVATE KEY. `gb10 share NAME` makes one."
+        )
+    if not all(files) and not text:
+        yield (
+            "gateway_address is set, and gateway_certificate or gateway_certificate_key is not. `gb10 share NAME` "
+            "makes a certificate. Or put one and its key on the host and name both files; or set gateway_plain_http "
+            "to true, and everyone on the way can read keys, questions and answers."
         )
     if any(file and not _FILE.match(file) for file in files):
         yield (

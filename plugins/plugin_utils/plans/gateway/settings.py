@@ -22,6 +22,7 @@ class GatewaySettings(RoleSettings, role="gateway"):
     gateway_port: int
     gateway_certificate: str
     gateway_certificate_key: str
+    gateway_certificate_text: str
     gateway_plain_http: bool
     gateway_keys: Mapping[Any, Any]
     gateway_paths: tuple[str, ...]

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container that serves a model: its environment, the words of `docker run`, of `vllm serve` and of Ray's start."""
+"""The container that serves a model: its environment, the words of `docker run`, of the engine and of Ray's start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import SHORT, Names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine, Start
 
 # What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
 COMPILED = "/var/cache/gb10-compiled"
@@ -28,7 +29,6 @@ WARM_HOME = {
 }
 # What the fabric says differs from host to host, and no rule looks at its values.
 OF_ANY_FABRIC = {"VLLM_HOST_IP": "HOST", "NCCL_SOCKET_IFNAME": "RAIL", "GLOO_SOCKET_IFNAME": "RAIL"}
-AUTO = -1  # of vllm_max_model_len: vLLM takes the longest context that fits
 _TOKEN_OF_RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/gb10-ray.token"}
 _RAY_START = "/gb10-ray-start"
 _UNPRIVILEGED = 1024  # the first port that needs no capability
@@ -41,13 +41,10 @@ _TRAITS_BY_FLAG = {
 }
 
 
-def environment(settings: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[str, Any]:
-    """The container's environment, where the later word counts. `of_the_fabric` is empty on a host by itself.
-
-    vLLM gives up on its own engine after 600 s unless told; a large model takes longer.
-    """
+def environment(engine: Engine, settings: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[str, Any]:
+    """The container's environment, where the later word counts. `of_the_fabric` is empty on a host by itself."""
     return {
-        "VLLM_ENGINE_READY_TIMEOUT_S": settings.vllm_ready_timeout,
+        **engine.environment(settings.vllm_ready_timeout),
         **HUB_HOME,
         **({"HF_HUB_OFFLINE": 1} if settings.vllm_fetch else {}),
         **(WARM_HOME if settings.warm else {}),
@@ -120,31 +117,44 @@ def written_to(settings: VllmSettings) -> str:
     return COMPILED if settings.vllm_fetch else settings.vllm_cache_directory
 
 
-def serve_words(settings: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
-    """The words after `vllm serve MODEL`. `head` is the address of the cluster's first host."""
+def words(
+    engine: Engine,
+    settings: VllmSettings,
+    hosts: int,
+    rank: int,
+    head: str,
+    own: Mapping[str, Any] | None = None,
+    memory_gib: float = 0.0,
+) -> list[str]:
+    """The words after the engine's program. `head` is the address of the cluster's first host, `own` of its entry."""
     tensor, pipeline = parallel(settings, hosts)
-    by_vllm = hosts > 1 and not settings.by_ray
-    words: list[Any] = ["--served-model-name", settings.served_name]
-    if settings.vllm_model_revision:
-        words += ["--revision", settings.vllm_model_revision]
-    if settings.vllm_max_model_len:
-        words += ["--max-model-len", "auto" if settings.vllm_max_model_len == AUTO else settings.vllm_max_model_len]
-    if settings.speculative:
-        words += [draft_wish.FLAG, settings.speculative.config(settings.vllm_model_revision)]
-    if hosts > 1:
-        words += ["--tensor-parallel-size", tensor, "--distributed-executor-backend", settings.vllm_executor]
-    if pipeline > 1:
-        words += ["--pipeline-parallel-size", pipeline]
-    if by_vllm:
-        words += ["--nnodes", hosts, "--node-rank", rank, "--master-port", settings.vllm_master_port]
-    if rank == 0:
-        words += ["--host", settings.vllm_host, "--port", settings.vllm_port]
-    elif by_vllm:
-        words += ["--headless"]
-    words += [*settings.vllm_extra_args, "--gpu-memory-utilization", settings.vllm_gpu_memory_utilization]
-    if by_vllm:
-        words += ["--master-addr", head]
-    return [str(word) for word in words]
+    start = Start(
+        model=settings.vllm_model,
+        revision=settings.vllm_model_revision,
+        served_name=settings.served_name,
+        share=settings.vllm_gpu_memory_utilization,
+        memory_gib=memory_gib,
+        context=settings.vllm_max_model_len,
+        address=settings.vllm_host,
+        port=settings.vllm_port,
+        further=settings.vllm_extra_args,
+        hosts=hosts,
+        rank=rank,
+        tensor=tensor,
+        pipeline=pipeline,
+        executor=settings.vllm_executor,
+        head=head,
+        meeting_port=settings.vllm_master_port,
+        draft=settings.speculative.config(settings.vllm_model_revision) if settings.speculative else "",
+        own=own or {},
+    )
+    return [str(word) for word in engine.words(start)]
+
+
+def serve_words(settings: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:
+    """The words after `vllm serve MODEL`, by which rules, measurements and warm caches go."""
+    _serve, _model, *flags = words(vllm.ENGINE, settings, hosts, rank, head)
+    return flags
 
 
 def parallel(settings: VllmSettings, hosts: int) -> tuple[int, int]:
@@ -165,7 +175,7 @@ def ray_words(settings: VllmSettings, own: str, hosts: Sequence[str]) -> list[st
 
 def image_name(image: str) -> str:
     """The name that every host gives the image: one that came from another host has no digest to be called by."""
-    _, at, digest = image.partition("@sha256:")
+    __, at, digest = image.partition("@sha256:")
     if at:
         return f"gb10-fleet/vllm:{digest[:12]}"
     return f"gb10-fleet/vllm:tag-{re.sub('[^A-Za-z0-9_.-]', '-', image)[-120:]}"

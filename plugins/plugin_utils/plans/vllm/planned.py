@@ -110,7 +110,7 @@ def _plan(
             only="" if facts else model,
             settings=dict(flags),
             executor=executor,
-            judge=lambda *_: (),
+            judge=lambda *__: (),
             facts=facts,
         )
     except serving_plan.PlanError:

@@ -19,13 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import AUTO, Engine
 
-# What the role says itself. In vllm_extra_args it would be said twice, or a secret would show in the process list.
-_OWN_FLAGS = {
-    *("--api-key", "--distributed-executor-backend", "--gpu-memory-utilization", "--headless", "--host"),
-    *("--master-addr", "--master-port", "--max-model-len", "--nnodes", "--node-rank", "--pipeline-parallel-size"),
-    *("--port", "--revision", "--served-model-name", "--tensor-parallel-size"),
-}
 # Where the library would look elsewhere for the files, or not at all.
 _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
 _MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
@@ -73,6 +69,25 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
             f'vllm_version is {settings.vllm_version}. Write vLLM\'s whole version as a text, for example "0.19.0": '
             "`python3 -c 'import vllm; print(vllm.__version__)'` says it in the image."
         )
+
+
+def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, engine: Engine) -> Iterator[str]:
+    """Of another engine than vLLM: what holds for any, and the flags that are the role's own."""
+    for check in (_model, _image, _cluster, _listening, _bounds, _name, _secrets, _registry, _directory, _source):
+        yield from check(view, settings)
+    yield from _environment(view, settings)
+    yield from vllm_widening.refusals(view, settings)
+    yield from _share(settings, memory_gib)
+    flags = [word.partition("=")[0].replace("_", "-") for word in settings.vllm_extra_args]
+    if twice := [flag for flag in flags if _is_own(flag, engine)]:
+        yield (
+            f"extra_args hold {', '.join(twice)}, which the role sets itself, or which no command line of ours has. "
+            "Leave it out."
+        )
+    if secrets := [flag for flag in flags if vllm_secrets.is_flag(flag) and flag not in twice]:
+        yield f"extra_args hold {', '.join(secrets)}, and everyone on the host can read them. Leave it out."
+    if any(_LINE_BREAK.search(str(word)) for word in (*settings.vllm_extra_args, *settings.vllm_environment.values())):
+        yield "extra_args or environment hold a line break. Each is one line."
 
 
 def of_a_container(view: View, settings: VllmSettings, memory_gib: float | None) -> Iterator[str]:
@@ -219,7 +234,7 @@ def _ray(view: View, settings: VllmSettings) -> Iterator[str]:
 
 
 def _context(_view: View, settings: VllmSettings) -> Iterator[str]:
-    if settings.vllm_max_model_len < vllm_container.AUTO:
+    if settings.vllm_max_model_len < AUTO:
         yield (
             f"vllm_max_model_len is {settings.vllm_max_model_len}. Name a number of tokens, 0 for the model's own, or "
             "-1 for what fits."
@@ -294,9 +309,10 @@ def _name(_view: View, settings: VllmSettings) -> Iterator[str]:
         )
 
 
-def _is_own(flag: str) -> bool:
-    """vLLM takes a flag by its beginning too, so that one would be said twice unnoticed."""
-    return len(flag) > len("--") and any(own.startswith(flag) for own in _OWN_FLAGS)
+def _is_own(flag: str, engine: Engine = vllm.ENGINE) -> bool:
+    """argparse takes a flag by its beginning too, so that one would be said twice unnoticed."""
+    begins = flag.startswith("--") and len(flag) > len("--")
+    return flag in engine.own_flags or (begins and any(own.startswith(flag) for own in engine.own_flags))
 
 
 def _secrets(_view: View, settings: VllmSettings) -> Iterator[str]:

@@ -48,7 +48,7 @@ def environment_shown(environment: Mapping[Any, Any]) -> dict[Any, Any]:
 def _words(words: Sequence[str]) -> Iterator[str]:
     hides = False
     for word in map(str, words):
-        flag, equals, _ = word.partition("=")
+        flag, equals, __ = word.partition("=")
         if hides and not word.startswith("--"):
             yield HIDDEN
         else:

@@ -31,6 +31,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, models, rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules as engine_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
@@ -67,6 +69,7 @@ class ServicePlan(RolePlan):
 
     name: str
     kind: str
+    title: str  # of its engine, for people
     unit: str
     container: str
     config: str  # what the unit's program reads
@@ -108,14 +111,7 @@ def plan(service: Service) -> ServicePlan:
     if service.kind == CONTAINER:
         planned = _decided(service, tuple(vllm_refusals.of_a_container(view, settings, service.memory_gib)))
         return planned if planned.refusals else _of_a_container(service, planned)
-    try:
-        verdict = _judged(view, settings)
-    except FactsError as error:
-        verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
-    of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
-    planned = _decided(
-        service, (*vllm_refusals.refusals(view, settings, service.memory_gib), *of_rules), verdict.findings
-    )
+    planned = _judged_by_vllm(service) if service.engine is vllm.ENGINE else _judged_by_engine(service)
     if view.size == 1:
         return planned if planned.refusals else _started(service, planned, None)
     try:
@@ -130,14 +126,44 @@ def plan(service: Service) -> ServicePlan:
     return planned if planned.refusals else _started(service, planned, joined)
 
 
+def _judged_by_vllm(service: Service) -> ServicePlan:
+    view, settings = service.view, service.planned.settings
+    try:
+        verdict = _judged(view, settings)
+    except FactsError as error:
+        verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
+    of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
+    refusals = (*vllm_refusals.refusals(view, settings, service.memory_gib), *of_rules)
+    return _decided(service, refusals, verdict.findings)
+
+
+def _judged_by_engine(service: Service) -> ServicePlan:
+    """Of another engine than vLLM: its own rules, beside what holds for any."""
+    view, settings = service.view, service.said
+    refusals = vllm_refusals.of_an_engine(view, settings, service.memory_gib, service.engine)
+    said = engine_rules.judge(
+        service.engine.name,
+        settings.vllm_image,
+        settings.vllm_version,
+        _words(service, "HEAD"),
+        view.size,
+        settings.vllm_accept,
+    )
+    return _decided(
+        service,
+        (*refusals, *(each.refusal for each in said if each.refuses)),
+        tuple(each.finding for each in said if not each.refuses),
+    )
+
+
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
     """Return what needs no fabric."""
     view, settings, names = service.view, service.planned.settings, service.names
     secrets = (
-        *(("VLLM_API_KEY",) if settings.vllm_api_key and service.kind == VLLM else ()),
+        *((service.engine.key_variable,) if settings.vllm_api_key and _takes_secrets(service) else ()),
         *(
             ("HF_TOKEN",)
-            if settings.vllm_huggingface_token and not settings.vllm_fetch and service.kind == VLLM
+            if settings.vllm_huggingface_token and not settings.vllm_fetch and _takes_secrets(service)
             else ()
         ),
     )
@@ -146,6 +172,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         findings=findings,
         name=service.name,
         kind=service.kind,
+        title=service.engine.title if service.kind == VLLM else "A container",
         unit=names.unit,
         container=names.container,
         config=names.config,
@@ -175,8 +202,13 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         secrets=secrets,
         restart_on=_restart_on(names),
         added=service.planned.added,
-        warm=None if refusals or service.kind == CONTAINER else vllm_warm.plan(service),
+        warm=None if refusals or service.kind == CONTAINER or not settings.warm else vllm_warm.plan(service),
     )
+
+
+def _takes_secrets(service: Service) -> bool:
+    """Tell whether its secrets have a way that nobody on the host reads."""
+    return service.kind == VLLM and bool(service.engine.key_variable)
 
 
 def _logs_in(service: Service, settings: VllmSettings) -> bool:
@@ -239,7 +271,7 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
         api_key=settings.vllm_api_key,
         accepted=settings.vllm_accept,
         args=vllm_container.serve_words(settings, view.size, view.rank, "HEAD"),
-        environment=vllm_container.environment(settings, of_the_fabric),
+        environment=vllm_container.environment(vllm.ENGINE, settings, of_the_fabric),
         container=vllm_container.traits(vllm_container.docker_options(settings, view.size), ray),
         revision=settings.vllm_model_revision,
         facts=settings.vllm_model_facts,
@@ -257,16 +289,16 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
     view, settings, names = service.view, service.planned.settings, service.names
     hosts = joined.hosts if joined else {}
     addresses_of = {name: host.control.address for name, host in hosts.items() if host.control}
-    own = {**joined.mine.environment, "VLLM_HOST_IP": addresses_of[view.host]} if joined else {}
+    own = {**joined.mine.environment, service.engine.address_variable: addresses_of[view.host]} if joined else {}
     gid = joined is not None and joined.fixed_gid_index
-    environment = vllm_container.environment(settings, own)
+    environment = vllm_container.environment(service.engine, settings, own)
     argv = (
         *("/usr/bin/docker", "run", *vllm_container.docker_options(settings, view.size, names.container)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *vllm_container.files(settings, names, secrets=bool(planned.secrets), gid=gid),
         *_inside(service, planned.image_name, addresses_of),
     )
-    log = catalog.load("units")["vllm_log"]
+    log = _log(service.engine.log)
     program = {
         **_program(service, planned, argv),
         "cache": vllm_container.written_to(settings),
@@ -278,7 +310,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": _verdicts(log["failures"]),
         "remarks": _verdicts(log["remarks"]),
-        "measures": _measures(view, settings),
+        "measures": _measures(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
     }
@@ -326,11 +358,18 @@ def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> d
         "disk_gib": figures["cache_free"]["value"],
         "load_s": planned.ready_timeout,
         "api": _api(service),
-        "ready_url": f"{planned.url}{planned.health}" if service.kind == CONTAINER else None,
+        "ready_url": f"{planned.url}{planned.health}" if _is_asked(service) else None,
         "faults": figures["faults"]["value"],
         "timing": {name: figures[name]["value"] for name in _TIMING},
         "docker_said": _verdicts(units["docker_said"]["run"]),
     }
+
+
+def _log(name: str) -> Mapping[str, Any]:
+    """Return what the unit looks for in a log. Of another engine than vLLM that is how a start ends."""
+    known = catalog.load("units")
+    nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
+    return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
@@ -370,13 +409,32 @@ def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> li
     """
     view, settings = service.view, service.planned.settings
     head = addresses_of.get(view.members[0], "")
-    serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, view.size, view.rank, head)]
+    engine = service.engine
+    serve = _words(service, head)
     if not settings.by_ray:
-        return ["--entrypoint", "vllm", image, *serve]
+        return ["--entrypoint", engine.program, image, *serve]
     hosts = [addresses_of[member] for member in view.members]
     start = vllm_container.ray_words(settings, addresses_of[view.host], hosts)
     named = ["--unit", service.names.container] if service.name != SHORT else []
-    return ["--entrypoint", "python3", image, *start, *named, *(["--", "vllm", *serve] if view.rank == 0 else [])]
+    return [
+        "--entrypoint",
+        "python3",
+        image,
+        *start,
+        *named,
+        *(["--", engine.program, *serve] if view.rank == 0 else []),
+    ]
+
+
+def _words(service: Service, head: str) -> list[str]:
+    view, settings = service.view, service.planned.settings
+    memory_gib = service.memory_gib or _share_gib(view, settings)
+    return vllm_container.words(service.engine, settings, view.size, view.rank, head, service.own, memory_gib)
+
+
+def _is_asked(service: Service) -> bool:
+    """Tell whether it is asked if it serves: its log does not say so. Of a rank without an API its head does."""
+    return service.kind == CONTAINER or (not service.engine.log and service.view.rank == 0)
 
 
 def _share_gib(view: View, settings: VllmSettings) -> float:

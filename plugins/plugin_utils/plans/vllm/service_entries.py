@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import known as engines
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine
 
 VLLM, CONTAINER = "vllm", "container"
 VARIABLE = "vllm_services"
@@ -22,6 +24,7 @@ _PREFIX = "vllm_"
 # What an entry says beside the role's variables, each without the prefix.
 _OF_A_SERVICE: catalog.Options = {
     "kind": {"type": "str", "choices": [VLLM, CONTAINER]},
+    "engine": {"type": "str", "choices": list(engines.ENGINES)},
     "hosts": {"type": "list", "elements": "str"},
     "span": {"type": "str", "choices": ["cluster", "host"]},
     "memory_gib": {"type": "float"},
@@ -44,6 +47,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
 _EXAMPLE = "{model: openai/gpt-oss-20b, port: 8001}"
 
 
+def engine_of(entry: Mapping[Any, Any]) -> Engine:
+    """The engine of an entry; one that is none is told by `mistakes`."""
+    return engines.ENGINES.get(str(entry.get("engine", engines.VLLM)), engines.ENGINES[engines.VLLM])
+
+
 def is_name(name: str) -> bool:
     """Tell whether an entry may be called so."""
     return name != SHORT and _NAME.match(name) is not None
@@ -55,6 +63,14 @@ def of(variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if not isinstance(said, Mapping):
         return {}
     return {name: entry for name, entry in said.items() if isinstance(name, str) and isinstance(entry, Mapping)}
+
+
+def here(variables: Mapping[str, Any], host: str) -> Iterator[str]:
+    """Yield the names of the entries that are for this host."""
+    for name, entry in of(variables).items():
+        wanted = entry.get("hosts")
+        if wanted is None or {*map(str, wanted)} & {host, *variables.get("group_names", ()), "all"}:
+            yield name
 
 
 def may_be_shown(entry: Mapping[Any, Any], key: Any) -> bool:
@@ -90,7 +106,8 @@ def _options(entry: Mapping[Any, Any]) -> catalog.Options:
     """The keys that an entry may have."""
     declared = catalog.declared_variables().roles["vllm"]
     options = {name.removeprefix(_PREFIX): option for name, option in declared.items() if name != VARIABLE}
-    return {**options, **_OF_A_SERVICE, **(_OF_A_CONTAINER if entry.get("kind") == CONTAINER else {})}
+    own = _OF_A_CONTAINER if entry.get("kind") == CONTAINER else engine_of(entry).keys
+    return {**options, **_OF_A_SERVICE, **own}
 
 
 def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
@@ -104,11 +121,13 @@ def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
     yield from of_each
     if entry.get("kind") == CONTAINER:
         yield from _of_a_container(where, entry, options)
+    elif engine_of(entry) is not engines.ENGINES[engines.VLLM]:
+        yield from () if of_each else _of_an_engine(where, entry)
     elif not {"model", "vllm_model"} & {key for key, value in entry.items() if value or value is None}:
         yield f"{where}.model is missing. Name the Hugging Face id of the model to serve."
     if {"memory_gib", "gpu_memory_utilization"} <= entry.keys():
         yield f"{where} has memory_gib and gpu_memory_utilization, which say the same. Leave one out."
-    if "memory_gib" in given and not of_each and not float(given["memory_gib"]) > 0:
+    if "memory_gib" in given and not of_each and float(given["memory_gib"]) <= 0:
         yield f"{where}.memory_gib is {given['memory_gib']}. Say how many GiB it takes of its host, for example 8."
 
 
@@ -134,7 +153,9 @@ def _of_a_container(where: str, entry: Mapping[Any, Any], options: catalog.Optio
     if missing:
         yield f"{where} is of kind container and has no {', '.join(missing)}. Nobody can work that out: say it."
     if entry.get("span") == "cluster":
-        yield f"{where}.span is cluster, and only vLLM runs over several hosts. Leave it out."
+        yield f"{where}.span is cluster, and a container runs on one host. Leave it out."
+    if "engine" in entry:
+        yield f"{where}.engine is of a model that the role serves, and a container brings its own. Leave one out."
     if entry.get("model"):
         yield f"{where}.model is what vLLM fetches. A container brings its own, or gets it by mounts: leave it out."
     used = {*_USED_BY_A_CONTAINER, *_OF_A_SERVICE, *_OF_A_CONTAINER, *_TOLD_APART}
@@ -145,6 +166,18 @@ def _of_a_container(where: str, entry: Mapping[Any, Any], options: catalog.Optio
         )
     if not _PATH.match(str(entry.get("health", "/health"))):
         yield f"{where}.health is {entry['health']!r}. Name the path that answers 200 when it serves, such as /health."
+
+
+def _of_an_engine(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
+    """Of another engine than vLLM: what it needs, what it cannot have, and what it says itself of the rest."""
+    engine, given = engine_of(entry), {key: value for key, value in entry.items() if value is not None}
+    if missing := [key for key in engine.needs if given.get(key, "") == ""]:
+        yield f"{where} is of {engine.title} and has no {', '.join(missing)}. Nobody can work that out: say it."
+    for key in [key for key in given if key in engine.refuses]:
+        yield f"{where}.{key}: {engine.title} cannot have it: {engine.refuses[key]}. Leave it out."
+    if entry.get("span") == "cluster" and not engine.address_variable:
+        yield f"{where}.span is cluster, and {engine.title} serves on one host here. Leave it out."
+    yield from (f"{where}: {text}" for text in engine.mistakes(given))
 
 
 def _in_yaml(key: Any) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
@@ -20,6 +20,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Planned
@@ -31,6 +33,8 @@ _OF_A_MODEL = (
     *("model", "model_revision", "model_move", "model_exclude", "model_facts", "served_model_name", "speculative"),
     *("extra_args", "max_model_len", "tensor_parallel_size", "memory_gate_gib"),
 )
+# What a host says of vLLM itself; of another engine its entry says it.
+_OF_VLLM = ("version", "accept", "environment")
 _GIB = 1024**3
 
 
@@ -110,6 +114,8 @@ class Service:
     memory_gib: float | None = None  # as its entry says it
     kind: str = VLLM
     health: str = "/health"
+    engine: Engine = ENGINES[VLLM]
+    own: Mapping[str, Any] = field(default_factory=dict)  # what its entry says to this engine alone
 
     @property
     def names(self) -> Names:
@@ -125,6 +131,8 @@ class Service:
         # Imported where a host serves: what the rules of serving rest on takes a while to read.
         from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planned
 
+        if self.engine is not ENGINES[VLLM]:  # the plan of a model is one of vLLM
+            return planned.Planned(self.said)
         return self.view.plan(planned.of)
 
 
@@ -158,22 +166,22 @@ def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
     narrowed = view.narrowed(own, members)
     memory_gib = float(entry["memory_gib"]) if "memory_gib" in entry else None
     here = (view.host,) if _spans(view, entry) else tuple(each for each in view.members if name in _here(view, each))
-    return Service(name, narrowed, view, here, memory_gib, entry.get("kind", VLLM), entry.get("health", "/health"))
+    engine = service_entries.engine_of(entry)
+    own = {key: entry[key] for key in engine.keys if key in entry}
+    health = entry.get("health", "/health")
+    return Service(name, narrowed, view, here, memory_gib, entry.get("kind", VLLM), health, engine, own)
 
 
 def _spans(view: View, entry: Mapping[str, Any]) -> bool:
     """Tell whether it runs over all hosts of the cluster, and not on each by itself."""
     alone = entry.get("span", "cluster") == "host" or entry.get("kind") == CONTAINER
+    alone = alone or not service_entries.engine_of(entry).address_variable
     return view.size > 1 and not alone
 
 
 def _here(view: View, member: str) -> Iterator[str]:
     """The names of the services that a member of the cluster has."""
-    variables = view.variables_of(member)
-    for name, entry in service_entries.of(variables).items():
-        wanted = entry.get("hosts")
-        if wanted is None or {*map(str, wanted)} & {member, *variables.get("group_names", ()), "all"}:
-            yield name
+    return service_entries.here(view.variables_of(member), member)
 
 
 def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> dict[str, Any]:
@@ -184,6 +192,12 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
     ours |= {f"vllm_{key}": value for key, value in entry.items() if f"vllm_{key}" in options}
     if entry.get("kind") == CONTAINER:
         ours |= {"vllm_extra_args": entry.get("args", []), "vllm_host": "127.0.0.1", "vllm_fetch": False}
+    engine = service_entries.engine_of(entry)
+    if engine is not ENGINES[VLLM]:  # what the host says to vLLM is not for it
+        ours |= {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in engine.refuses}
+        ours |= {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in _OF_VLLM if key not in entry}
+    if engine.files:
+        ours["vllm_model_exclude"] = engine.files(entry)
     if "memory_gib" in entry and view.own_facts:  # a router knows the host by its variables alone
         ours["vllm_gpu_memory_utilization"] = _share(view, float(entry["memory_gib"]), members)
     return {**ours, "vllm_services": {}}
@@ -238,6 +252,9 @@ def _of_hosts(view: View, where: str, name: str, entry: Mapping[str, Any]) -> It
     unknown = [str(host) for host in entry.get("hosts", ()) if groups and str(host) not in known]
     if unknown:
         yield f"{where}.hosts names {', '.join(unknown)}, and the inventory has no such host or group."
+    engines = {str(service_entries.of(view.variables_of(each)).get(name, {}).get("engine")) for each in view.members}
+    if _spans(view, entry) and len(engines - {"None"}) > 1:
+        yield f"{where} spans the cluster, and its hosts do not agree on engine. Set it once, on the group."
     missing = [member for member in view.members if name not in _here(view, member)]
     if view.host not in missing and _spans(view, entry) and missing:
         yield (

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import host_folde
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 
 SHELVES = "/var/cache/gb10-warm"  # root alone gets in
 MAKING = f"{SHELVES}/making"  # what the container that makes a cache writes to
@@ -69,7 +70,7 @@ def wish(cache: WarmCache) -> dict[str, Any]:
 
 def flags(view: View, settings: VllmSettings) -> str:
     """The digest of words, environment and whatever else the container is given that compiles."""
-    environment = vllm_container.environment(settings, {})
+    environment = vllm_container.environment(vllm.ENGINE, settings, {})
     told = {name: str(value) for name, value in environment.items() if name not in _NO_KERNEL_ENVIRONMENT}
     words = _without(vllm_container.serve_words(settings, view.size, view.rank, ""), _NO_KERNEL)
     return digest([settings.vllm_model, words, told, settings.vllm_mounts, settings.vllm_security_options])
@@ -146,15 +147,15 @@ def _argv(service: Service) -> list[str]:
     """`docker run` of the same server, which nobody reaches and which keeps nothing but what it compiles."""
     view, settings = service.view, service.planned.settings
     image = vllm_container.image_name(settings.vllm_image)
-    environment = {**vllm_container.environment(settings, {}), "VLLM_HOST_IP": "127.0.0.1"}
-    serve = ["serve", settings.vllm_model, *vllm_container.serve_words(settings, 1, 0, "")]
+    environment = {**vllm_container.environment(vllm.ENGINE, settings, {}), vllm.ENGINE.address_variable: "127.0.0.1"}
+    serve = vllm_container.words(vllm.ENGINE, settings, 1, 0, "")
     mounts = [f"{MAKING}:/root/.cache", vllm_container.models(settings), *settings.vllm_mounts]
     return [
         *("/usr/bin/docker", "run", "--detach"),
         *_secluded(vllm_container.docker_options(settings, view.size, CONTAINER)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *(word for mount in mounts for word in ("--volume", mount)),
-        *("--entrypoint", "vllm", image, *serve),
+        *("--entrypoint", vllm.ENGINE.program, image, *serve),
     ]
 
 

@@ -52,7 +52,7 @@ def refusals(_view: View, settings: VllmSettings) -> Iterator[str]:
 
 def _mount(mount: str, models: str) -> Iterator[str]:
     """`models`: the folder of the models, which a container only reads."""
-    host, _, rest = mount.partition(":")
+    host, __, rest = mount.partition(":")
     inside, colon, mode = rest.partition(":")
     if not (host_folders.is_path(host) and host_folders.is_path(inside)) or (colon and mode != "ro"):
         yield (

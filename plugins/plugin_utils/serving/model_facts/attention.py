@@ -220,7 +220,7 @@ def _short(config: Fields) -> tuple[int, int]:
 
 
 def _ratios(config: Fields) -> list[int]:
-    """How many tokens share an entry of the cache, by layer (DeepSeek-V4); 0 is a window alone."""
+    """Return how many tokens share an entry of the cache, by layer (DeepSeek-V4); 0 is a window alone."""
     if found := config.wholes("compress_ratios"):
         return found
     rates = config.child("compress_rates")

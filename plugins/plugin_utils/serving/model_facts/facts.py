@@ -141,7 +141,7 @@ class ModelFacts:
 
     @property
     def encoder_missing(self) -> bool:
-        """Whether the configuration names an encoder for images and no tensor of the weights belongs to one."""
+        """Return whether the configuration names an encoder for images and no tensor of the weights belongs to one."""
         return self.vision and self.weights.basis == "headers" and not self.weights.vision
 
     @property

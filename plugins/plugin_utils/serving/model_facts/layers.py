@@ -215,7 +215,7 @@ def window(config: Fields) -> int:
 
 
 def _own(config: Fields, count: int) -> list[bool]:
-    """Whether each layer keeps a cache of its own."""
+    """Return whether each layer keeps a cache of its own."""
     if sources := config.wholes("kv_source_layers"):
         return [sources[index : index + 1] in ([], [index]) for index in range(count)]
     if config.flag("use_cla"):  # Hunyuan: each group of layers reads the cache of its first
@@ -226,7 +226,7 @@ def _own(config: Fields, count: int) -> list[bool]:
 
 
 def _passes(config: Fields, count: int) -> list[int]:
-    """How often a token goes through each layer, of models that repeat some of them."""
+    """Return how often a token goes through each layer, of models that repeat some of them."""
     first, last = config.whole("loop_layer_index_start"), config.whole("loop_layer_index_end")
     times = config.whole("loop_num_passes", "n_recurrent_loops", default=1)
     if config.text("model_type").startswith("longcat_flash") and not config.has("num_hidden_layers"):
@@ -249,7 +249,7 @@ def _indexed(config: Fields, count: int, words: Sequence[str]) -> list[bool]:
 
 
 def experts(config: Fields) -> int:
-    """How many there are to choose from."""
+    """Return how many there are to choose from."""
     if config.has("is_moe") and not config.flag("is_moe"):
         return 0
     return config.layered(
@@ -319,7 +319,7 @@ class _Views:
 
 
 def _numbers(value: Any, count: int) -> bool:
-    """Whether it is a list with a number for each layer."""
+    """Return whether it is a list with a number for each layer."""
     return isinstance(value, list) and len(value) >= count and all(map(_is_number, value[:count]))
 
 

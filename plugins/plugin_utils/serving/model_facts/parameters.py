@@ -117,7 +117,7 @@ def encoder(config: Fields) -> int:
 
 
 def _is(config: Fields, trait: str) -> bool:
-    """Whether the family is on a list of catalog/model_facts.yml."""
+    """Return whether the family is on a list of catalog/model_facts.yml."""
     return config.text("model_type") in catalog.load("model_facts")["families"][trait]["value"]
 
 

@@ -52,9 +52,9 @@ def parse(text: bytes, file: str, spent: Budget, doubts: dict[str, None] | None 
 
 
 def _deeper(node: Any, levels: int) -> bool:
-    """Whether anything lies below that many levels; level by level, as the depth is not ours."""
+    """Return whether anything lies below that many levels; level by level, as the depth is not ours."""
     level = [node]
-    for _ in range(levels):
+    for __ in range(levels):
         level = [item for each in level for item in _inside(each)]
         if not level:
             return False

@@ -35,7 +35,7 @@ _VISION = re.compile(
 
 
 def header_size(start: bytes, file: str) -> int:
-    """How long the header is, by the first bytes of a file."""
+    """Return how long the header is, by the first bytes of a file."""
     if len(start) < LENGTH:
         raise FactsError(f"{file} has {len(start)} bytes, which is no safetensors file. Fetch it again")
     size = int.from_bytes(start[:LENGTH], "little")

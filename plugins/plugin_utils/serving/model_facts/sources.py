@@ -25,7 +25,7 @@ def find(
     model: str,
     revision: str = "",
     file: Path | None = None,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     network: bool = True,
 ) -> ModelFacts:
     """The facts of a model by its id or path, of the first source that has them.
@@ -34,6 +34,7 @@ def find(
     """
     if file is not None:
         return document.read(_text(file), str(file))
+    environment = os.environ if environment is None else environment
     tried = []
     if is_path(model):
         if not Path(model).is_dir():

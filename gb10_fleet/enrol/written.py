@@ -1,0 +1,85 @@
+"""What enrolment keeps: the address and the host key of each host in the inventory, and a list of who was enrolled."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+
+from gb10_fleet.discover.host_keys import known_hosts_lines
+from gb10_fleet.discover.machines import KNOWN_HOSTS
+from gb10_fleet.discover.places import SSH_PORT, Place
+from gb10_fleet.enrol.judging import ED25519, Known
+from gb10_fleet.seed.store import Seed
+
+FILE = "gb10-enrolled.yml"
+LEDGER = "enrolled.json"
+_KINDS = (".yml", ".yaml", ".json", "")
+
+
+class NotWritable(Exception):
+    """The inventory takes no file of ours; the text says why and what to do."""
+
+
+def folder_of(inventories: list[str]) -> Path:
+    first = Path(inventories[0])
+    if not first.exists():
+        raise NotWritable(f"{first} is a list of hosts and no file; write an inventory (docs/inventory.md)")
+    return first if first.is_dir() else first.parent
+
+
+def refuse_hidden(folder: Path, host: str) -> None:
+    """Ansible ignores `host_vars/HOST.yml` beside a folder `host_vars/HOST`, without a word."""
+    for kind in _KINDS:
+        file = folder / "host_vars" / f"{host}{kind}"
+        if file.is_file():
+            raise NotWritable(f"{file} would be hidden by a folder beside it; move it to host_vars/{host}/main.yml")
+
+
+def variables(place: Place, known_hosts: Path, common_args: str) -> dict[str, Any]:
+    """Return how the host is reached. Of two options of a name ssh takes the first one, so ours comes first."""
+    own = f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))}"
+    others = common_args.removeprefix(own).strip()
+    found: dict[str, Any] = {"ansible_host": place.address}
+    found |= {"ansible_port": place.port} if place.port != SSH_PORT else {}
+    return {**found, "ansible_ssh_common_args": f"{own} {others}".strip()}
+
+
+def write(folder: Path, hosts: Mapping[str, tuple[Seed, Place, str]]) -> None:
+    """Host keys first, for the variables name their file; each file whole or not at all. `hosts` with their options."""
+    known_hosts = (folder / KNOWN_HOSTS).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    new = {place: {ED25519: seed.blob} for seed, place, _ in hosts.values()}
+    names = {place.known_as for place in new}
+    kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True) if known_hosts.exists() else []
+    kept = [line for line in kept if line.partition(" ")[0] not in names]
+    output.write(known_hosts, "".join([*kept, *known_hosts_lines(new)]))
+    for name, (_, place, common_args) in hosts.items():
+        refuse_hidden(folder, name)
+        file = folder / "host_vars" / name / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(variables(place, known_hosts, common_args), sort_keys=False, width=10_000)
+        output.write(file, f"---\n# Written by gb10 enrol; the next enrolment of this host writes it anew.\n{text}")
+
+
+def ledger(state: Path) -> dict[str, Known]:
+    """Who was enrolled, by host."""
+    file = state / LEDGER
+    try:
+        return {name: Known(**one) for name, one in json.loads(file.read_text(encoding="utf-8")).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise NotWritable(f"{file} cannot be read: {error}; correct it, or move it away and enrol again") from None
+
+
+def keep(state: Path, known: Mapping[str, Known]) -> None:
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listed = json.dumps({name: asdict(one) for name, one in sorted(known.items())}, indent=2)
+    output.write(state / LEDGER, f"{listed}\n")

@@ -1,0 +1,76 @@
+"""`gb10 plan` of a model in GGUF: what llama.cpp takes for it, by the header of the file."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import gguf, sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.build import Files
+
+_GIB = 2**30
+_SUFFIX = ".gguf"
+
+
+def is_one(model: str) -> bool:
+    """Tell whether a file is named: a path on this machine, or OWNER/NAME/FILE.gguf of the hub."""
+    return model.endswith(_SUFFIX)
+
+
+def plan(model: str, revision: str, memory: float, context: int, slots: int) -> tuple[list[str], dict[str, Any]]:
+    """Return the answer for a person, and as JSON. FactsError where the file cannot be read."""
+    files, repository, name = _place(model, revision)
+    found, slots = gguf.read(files, name), slots or 1
+    kept = _figure("compute_gib") * _GIB
+    free = memory - catalog.load("models")["fit"]["reserve"]["value"] * _GIB
+    longest = max(0, int((free - found.weights - kept) / (found.cache_bytes(1) * slots)))
+    context = context or min(found.context, longest)
+    taken = found.weights + found.cache_bytes(context * slots) + kept
+    fits = taken <= free and context > 0
+    gib = math.ceil(taken / _GIB)
+    said = {
+        "model": model, "engine": "llama_cpp", "architecture": found.architecture, "fits": fits, "context": context,
+        "slots": slots, "weights_gib": round(found.weights / _GIB, 2), "longest_context": min(longest, found.context),
+        "cache_gib": round(found.cache_bytes(context * slots) / _GIB, 2), "memory_gib": gib,
+    }  # fmt: skip
+    verdict = "fits one Spark" if fits else f"does not fit: {free / _GIB:.1f} GiB are there for models"
+    return [
+        f"{name} ({found.architecture}) {verdict}.",
+        f"Weights {said['weights_gib']} GiB, KV cache at most {said['cache_gib']} GiB for {slots} x {context} tokens "
+        f"in 16 bits, {_figure('compute_gib'):g} GiB beside: {gib} GiB. The model was made for {found.context} tokens.",
+        *([] if fits else [f"Fix: --max-model-len {said['longest_context']}, or a smaller quantization."]),
+        *(_entry(repository, revision, name, gib, context, slots) if fits else []),
+    ], said
+
+
+def _place(model: str, revision: str) -> tuple[Files, str, str]:
+    if sources.is_path(model):
+        path = Path(model)
+        return sources.Folder(path.parent), "OWNER/NAME", path.name
+    owner, _, rest = model.partition("/")
+    name, _, file = rest.partition("/")
+    return sources.Hub(f"{owner}/{name}", revision, os.environ), f"{owner}/{name}", file
+
+
+def _entry(repository: str, revision: str, name: str, gib: int, context: int, slots: int) -> list[str]:
+    return [
+        "",
+        "vllm_services:",
+        "  small:",
+        "    engine: llama_cpp",
+        "    image: ghcr.io/ggml-org/llama.cpp@sha256:...    # of full-cuda13",
+        f"    model: {repository}",
+        f"    model_revision: {revision or '...'}    # the commit",
+        f"    gguf: {name}",
+        "    port: 8001",
+        f"    memory_gib: {gib}",
+        f"    max_model_len: {context}",
+        f"    slots: {slots}",
+    ]
+
+
+def _figure(name: str) -> float:
+    return float(catalog.load("engines")["llama_memory"][name]["value"])

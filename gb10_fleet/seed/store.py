@@ -1,0 +1,189 @@
+"""The folder of seeds: what is secret in it, what is known of it, and its end.
+
+Only seeds.json is no secret: `gb10 enrol` knows the hosts by it. The private host keys are in the files of the seeds
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gb10_fleet.seed.documents import HostKey
+from gb10_fleet.seed.settings import Host
+
+MANIFEST = "seeds.json"
+ALL = "all-hosts"  # one stick for many: no host is called so, see refuse()
+
+
+class NoFolder(Exception):
+    """The folder cannot be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What is known of a seed without its secrets."""
+
+    name: str
+    user: str
+    public_key: str
+    way: str
+    stick: str  # the folder that goes onto the stick
+    made: str
+    address: str | None = None  # None: DHCP gives one
+    port: int = 22
+    mac: str | None = None
+    serial: str | None = None
+
+    @property
+    def blob(self) -> str:
+        return self.public_key.split()[1]
+
+
+def make_key() -> HostKey:
+    """A new Ed25519 key, in memory alone."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    new = ed25519.Ed25519PrivateKey.generate()
+    private = new.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = new.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return HostKey(private.decode(), public.decode())
+
+
+def seed(host: Host, key: HostKey, way: str, stick: str, now: datetime) -> Seed:
+    made = now.isoformat(timespec="seconds")
+    return Seed(host.name, host.user, key.public, way, stick, made, host.address, host.port, host.mac, host.serial)
+
+
+def refuse(folder: Path, names: Sequence[str], *, force: bool) -> None:
+    """Refuse a place where secrets would be published or lost."""
+    resolved = folder.resolve()
+    for above in (resolved, *resolved.parents):
+        if (above / ".git").exists():
+            raise NoFolder(
+                f"{folder} is in the git repository {above}, and seeds hold private keys; name a folder outside, "
+                "as in --out ~/seeds"
+            )
+    if not folder.exists():
+        return
+    if not folder.is_dir() or (not (folder / MANIFEST).exists() and any(folder.iterdir())):
+        raise NoFolder(f"{folder} is there and is no folder of seeds; name another one, or an empty one")
+    there = sorted(set(names) & read(folder).keys())
+    if there and not force:
+        raise NoFolder(
+            f"{folder} has seeds of {', '.join(there)}; new ones have new host keys, and sticks that are written "
+            "already would be worth nothing. Name the other hosts alone, or say --force and write the sticks again"
+        )
+
+
+def read(folder: Path) -> dict[str, Seed]:
+    """The seeds that were made there, by host."""
+    try:
+        said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return {one["name"]: Seed(**one) for one in said["seeds"]}
+    except FileNotFoundError:
+        raise NoFolder(f"{folder} has no {MANIFEST}; gb10 seed --out {folder} makes it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NoFolder(f"{folder / MANIFEST} cannot be read: {error}") from None
+
+
+def write(
+    folder: Path, sticks: Mapping[str, Mapping[str, str]], seeds: Sequence[Seed], label: str | None
+) -> list[Path]:
+    """Write the sticks, each a folder and, with a label, an image, and the list of seeds last. Returns the images."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    known = read(folder) if (folder / MANIFEST).exists() else {}
+    images = []
+    for stick, files in sticks.items():
+        _clear(folder, stick)
+        for name, text in files.items():
+            path = folder / stick / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _private(path, text.encode())
+        if label:
+            images.append(folder / f"{stick}.iso")
+            _private(images[-1], image(files, label))
+    known |= {one.name: one for one in seeds}
+    listed = json.dumps({"seeds": [asdict(one) for one in known.values()]}, indent=2)
+    _private(folder / MANIFEST, f"{listed}\n".encode())
+    return images
+
+
+def _private(path: Path, content: bytes) -> None:
+    """Write a file that nobody else can read, not even for a moment."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def image(files: Mapping[str, str], label: str) -> bytes:
+    """An ISO 9660 image with Rock Ridge and Joliet: Linux reads the names as they are."""
+    from pycdlib.pycdlib import PyCdlib
+
+    iso = PyCdlib()
+    iso.new(interchange_level=3, vol_ident=label, rock_ridge="1.09", joliet=3)
+    short: dict[str, str] = {"": ""}
+    for number, name in enumerate(sorted(_folders(files))):
+        above, _, own = name.rpartition("/")
+        short[name] = f"{short[above]}/D{number:05}"
+        iso.add_directory(short[name], rr_name=own, joliet_path=f"/{name}")
+    for number, (name, text) in enumerate(files.items()):
+        above, _, own = name.rpartition("/")
+        content = text.encode()
+        path = f"{short[above]}/F{number:05}.;1"
+        iso.add_fp(io.BytesIO(content), len(content), path, rr_name=own, joliet_path=f"/{name}")
+    out = io.BytesIO()
+    iso.write_fp(out)
+    iso.close()
+    return out.getvalue()
+
+
+def _folders(files: Mapping[str, str]) -> set[str]:
+    return {"/".join(parts[:end]) for parts in (name.split("/") for name in files) for end in range(1, len(parts))}
+
+
+def _clear(folder: Path, stick: str) -> None:
+    for path in _secrets(folder, [stick]):
+        _overwrite(path)
+    shutil.rmtree(folder / stick, ignore_errors=True)
+
+
+def _secrets(folder: Path, sticks: Sequence[str]) -> Iterator[Path]:
+    for stick in sticks:
+        yield from (path for path in sorted((folder / stick).rglob("*")) if path.is_file() and not path.is_symlink())
+        if (picture := folder / f"{stick}.iso").is_file():
+            yield picture
+
+
+def shred(folder: Path) -> int:
+    """Overwrite and remove all secrets; seeds.json stays, for `gb10 enrol`. Returns how many files there were."""
+    sticks = sorted({one.stick for one in read(folder).values()})
+    found = list(_secrets(folder, sticks))
+    for path in found:
+        _overwrite(path)
+    for stick in sticks:
+        shutil.rmtree(folder / stick, ignore_errors=True)
+    return len(found)
+
+
+def _overwrite(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(os.urandom(path.stat().st_size))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()
+
+
+def as_dict(one: Seed) -> dict[str, Any]:
+    return asdict(one)

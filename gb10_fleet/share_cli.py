@@ -1,0 +1,329 @@
+"""`gb10 share`: let other machines of the network use the model, each with a key of its own, over TLS.
+
+It makes what the role gateway wants: a certificate of a small authority, and keys. They are in the inventory, in files
+that only their owner reads; `gb10 site` brings them to the hosts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url, is_address
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
+
+from gb10_fleet import authority
+from gb10_fleet.ending import by_name, show
+from gb10_fleet.inventory_lines import refuse_templates
+from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
+from gb10_fleet.up.people import Person, Stop
+
+app = typer.Typer()
+
+FILE = "share.yml"  # a further source of the inventory: in it no word of a host is a template
+_CERTIFICATE = "gateway_certificate_text"
+_PORT = 8443  # of the role
+_TRIES = 20  # seconds, one try in each; NGINX reads its keys anew within one
+_OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
+
+
+@app.command(cls=NoLists)
+def share(
+    ctx: typer.Context,
+    inventory: Inventory,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The client, in a word, as in laptop. It gets a key of its own.", show_default=False),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Say who has a key.")] = False,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", metavar="NAME", help="Take the key of a client back.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a machine of your network use the model: TLS, a key for each client. Without it only the Spark itself can."""
+    if sum((name is not None, listed, revoke is not None)) != 1:
+        raise typer.BadParameter("say gb10 share NAME, gb10 share --list or gb10 share --revoke NAME")
+    person = Person(yes, as_json)
+    try:
+        task = _Share(_folder(inventory), Order("", inventory, words=ctx.obj), person)
+        said = task.listed() if listed else task.revoked(revoke) if revoke else task.shared(str(name))
+    except Stop as stop:
+        if as_json:
+            print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
+        else:
+            typer.echo(str(stop), err=True)
+        raise typer.Exit(stop.outcome) from None
+    if as_json:
+        print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the inventory has of it, beside its hosts.yml. Ansible reads no file that ends in .txt."""
+
+    folder: Path
+
+    @property
+    def trusted(self) -> Path:
+        """The file that clients trust."""
+        return self.folder / "share-authority.txt"
+
+    def read(self) -> dict[str, Any]:
+        """Return `hosts` with addresses and certificates, and `vars` of all with the keys; empty: nobody has a key."""
+        file = self.folder / FILE
+        try:
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
+            return {"hosts": dict(found["hosts"]), "vars": dict(found["vars"])}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+            raise Stop(f"{file} cannot be read ({error}); correct it, or move it away", Outcome.failed) from None
+
+    def write(self, said: Mapping[str, Any]) -> None:
+        """Replace it, whole or not at all; with nothing in it there is no file, and no gateway."""
+        file = self.folder / FILE
+        if not said:
+            return file.unlink(missing_ok=True)
+        refuse_templates(said)
+        text = yaml.safe_dump({"all": dict(said)}, sort_keys=False, width=120)
+        _secret(file, f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}")
+
+    def authority(self) -> authority.Authority:
+        """Return the one that is there, or a new one."""
+        key = self.folder / "share-authority-key.txt"
+        if key.exists() and self.trusted.exists():
+            return authority.Authority(self.trusted.read_text(encoding="ascii"), key.read_text(encoding="ascii"))
+        made = authority.found("gb10-fleet share", _days("authority_days"), datetime.now(UTC))
+        _secret(key, made.key)
+        self.trusted.write_text(made.certificate, encoding="ascii")
+        return made
+
+
+def _keys(said: Mapping[str, Any]) -> dict[str, str]:
+    return dict(said.get("vars", {}).get("gateway_keys") or {})
+
+
+@dataclass
+class _Share:
+    folder: Path
+    order: Order
+    person: Person
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(self.folder)
+
+    def listed(self) -> dict[str, Any]:
+        """Say who has a key, without the keys."""
+        said = self.kept.read()
+        names = sorted(_keys(said))
+        if not names:
+            self.person.say("Nobody: the model answers on the Spark itself only. `gb10 share NAME` lets a client in.")
+            return {"clients": []}
+        ends = min(authority.end(own[_CERTIFICATE]) for own in said["hosts"].values())
+        self.person.say(*names, f"The certificate ends on {ends:%Y-%m-%d}; `gb10 share NAME` renews it in time.")
+        return {"clients": names, "certificate_ends": ends.isoformat()}
+
+    def revoked(self, name: str) -> dict[str, Any]:
+        before = self.kept.read()
+        keys = _keys(before)
+        if keys.pop(name, None) is None:
+            known = ", ".join(sorted(keys)) or "nobody"
+            raise Stop(f"{name} has no key; these have one: {known}", Outcome.refused)
+        self._bring({**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}, before)
+        rest = f"{counted(len(keys), 'client')} left" if keys else "nobody is left, and port 8443 is closed again"
+        self.person.say(f"{name} is out: its key opens nothing any more; {rest}.")
+        return {"revoked": name, "clients": sorted(keys)}
+
+    def shared(self, name: str) -> dict[str, Any]:
+        if not NAME.match(name):
+            raise Stop(f"{name}: a client's name has letters, digits and _ . - only", Outcome.refused)
+        before = self.kept.read()
+        addresses = self._addresses(ours=bool(before))
+        if not before:
+            self._ask(name, addresses)
+        made = self.kept.authority()
+        keys = _keys(before)
+        keys.setdefault(name, secrets.token_hex(32))
+        known = {host: own.get(_CERTIFICATE, "") for host, own in before.get("hosts", {}).items()}
+        after = {
+            # A certificate for each: root on one host must not pass for the gateway of another.
+            "hosts": {
+                host: {"gateway_address": address, _CERTIFICATE: _certificate(known.get(host, ""), made, [address])}
+                for host, address in addresses.items()
+            },
+            "vars": {"gateway_keys": keys},
+        }
+        self._bring(after, before)
+        urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
+        self.person.say(*_how(name, urls, keys[name], self.kept.trusted, self._tried(addresses, keys[name])))
+        return {"client": name, "addresses": urls, "key": keys[name], "trust": str(self.kept.trusted)}
+
+    def _addresses(self, *, ours: bool) -> dict[str, str]:
+        """Return by host where clients reach it: each that serves, or is the first of its cluster."""
+        order = Order("gb10.fleet.services", self.order.inventories, words=self.order.words, asks=ASKS)
+        outcome, report = run(order, quiet=True)
+        found = rows(answers_of(report))
+        lost = [host for host in report.hosts if host in report.messages]
+        if lost or report.cut or (not found and outcome is not Outcome.done):
+            self._refuse(order, outcome or Outcome.failed, report)
+        if not found:
+            raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
+        reach = reach_of(report)
+        theirs = owners(reach)  # a host may claim what is none of its own, and clients would be told its address
+        heads = dict.fromkeys(
+            row.host for row in found if row.rank == 0 and (not theirs or row.host in theirs.get(row.said["name"], ()))
+        )
+        if own := [host for host in heads if reach.get(host, {}).get("gateway") and not ours]:
+            raise Stop(
+                f"{', '.join(own)}: your inventory has a gateway already. Put the client's key into gateway_keys "
+                "(docs/router.md), then run gb10 site",
+                Outcome.refused,
+            )
+        return {host: _address(host, reach.get(host, {}).get("login", host)) for host in heads}
+
+    def _ask(self, name: str, addresses: Mapping[str, str]) -> None:
+        for host, address in addresses.items():
+            self.person.say(
+                f"{host}: https://{in_url(address)}:{_PORT}/v1 for everybody in its network who has a key. This brings "
+                f"the package nginx, where it is not there, and opens port {_PORT} in the firewall."
+            )
+        if not self.person.yes and self.person.ask(
+            f"Open it, and give {name} a key? [y]es or [n]o:", "say --yes"
+        ).lower() not in ("y", "yes"):
+            raise Stop("nothing was changed", Outcome.refused)
+
+    def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Have the hosts know it. What was refused has changed nothing, so the inventory is as before."""
+        self.kept.write(after)
+        words = ("--skip-tags", "validate")
+        order = Order("gb10.fleet.site", self.order.inventories, words=(*self.order.words, *words))
+        self.person.say("Setting it up on the hosts; this takes a minute or two.")
+        outcome, report = run(order, quiet=True)
+        if outcome is Outcome.refused:
+            self.kept.write(before)
+        if outcome is not Outcome.done:
+            self._refuse(order, outcome, report)
+
+    def _refuse(self, order: Order, outcome: Outcome, report: Report) -> NoReturn:
+        if not self.person.quiet:
+            for one in report.findings:
+                if one["severity"] == "error" and not one["accepted"]:
+                    self.person.say(f"{one['host']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
+            show(order, report)
+        then = "Nothing was changed" if outcome is Outcome.refused else "Run the same again, or gb10 site"
+        raise Stop(f"{order.playbook}: {outcome.name}. {then}", outcome)
+
+    def _tried(self, addresses: Mapping[str, str], key: str) -> str:
+        """Ask as that client would; return what went wrong, or nothing."""
+        for host, address in addresses.items():
+            if fault := _fault(address, key, self.kept.trusted):
+                return f"{host} does not answer from here: {fault}"
+        return ""
+
+
+def _certificate(known: str, made: authority.Authority, addresses: Sequence[str]) -> str:
+    """Return the one that is there while it is for these addresses and half of its time is left; else a new one."""
+    days, now = _days("certificate_days"), datetime.now(UTC)
+    if known and authority.serves(known, made, addresses) and authority.end(known) - now > timedelta(days=days / 2):
+        return known
+    return authority.signed(made, addresses, days, now)
+
+
+def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) -> Iterator[str]:
+    yield ""
+    yield from (f"{name} may use {url}, with this key:" for url in urls[:1])
+    yield f"    {key}"
+    yield from (f"The same key opens {url}." for url in urls[1:])
+    yield f"Copy {trusted} to it, for example as gb10.pem. By this file it knows that your Spark answers."
+    yield "  curl"
+    yield f"    curl --cacert gb10.pem -H 'Authorization: Bearer KEY' {urls[0]}/models"
+    yield "  Python, with OpenAI's client"
+    yield f"    export SSL_CERT_FILE=gb10.pem OPENAI_BASE_URL={urls[0]} OPENAI_API_KEY=KEY"
+    yield "  Open WebUI (Admin Panel, Settings, Connections, OpenAI API; start it with SSL_CERT_FILE as above)"
+    yield f"    {urls[0]}  key: KEY"
+    yield "  Take the key back"
+    yield f"    gb10 share --revoke {name}"
+    yield f"Tried from here: {fault or 'it answers, and refuses who has no key'}"
+
+
+def _fault(address: str, key: str, trusted: Path) -> str:
+    context = ssl.create_default_context(cafile=str(trusted))
+    fault = ""
+    for _ in range(_TRIES):
+        try:
+            status = [_status(address, context, headers) for headers in ({}, {"Authorization": f"Bearer {key}"})]
+        except (OSError, http.client.HTTPException) as error:
+            fault = str(error)
+        else:
+            if status == [http.client.UNAUTHORIZED, http.client.OK]:
+                return ""
+            fault = f"{status[0]} without a key, {status[1]} with it"
+        time.sleep(1)
+    return fault
+
+
+def _status(address: str, context: ssl.SSLContext, headers: Mapping[str, str]) -> int:
+    connection = http.client.HTTPSConnection(address, _PORT, timeout=5, context=context)
+    try:
+        connection.request("GET", "/v1/models", headers=dict(headers))
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _address(host: str, login: str) -> str:
+    """Return the address of a host for its network, from how ssh reaches it; empty: it is this machine."""
+    name = login.rpartition("@")[2]
+    try:
+        if not name:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+                asked.connect(_OUTWARD)
+                return str(asked.getsockname()[0])
+        found = name if is_address(name) else str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+    except OSError as error:
+        raise Stop(f"{host}: no address of it is known ({error}). Fix: set ansible_host", Outcome.refused) from None
+    if ipaddress.ip_address(found).is_loopback:
+        raise Stop(f"{host}: {name} is {found}, which no other machine reaches. Fix: set ansible_host", Outcome.refused)
+    return found
+
+
+def _folder(inventories: Sequence[str]) -> Path:
+    """Return the folder of the inventory, which gets one more file."""
+    if len(inventories) != 1 or not Path(inventories[0]).is_dir():
+        raise Stop(
+            "gb10 share writes a file into the folder of the inventory: name that folder with -i", Outcome.refused
+        )
+    return Path(inventories[0])
+
+
+def _days(name: str) -> float:
+    return float(catalog.load("gateway")[name]["value"])
+
+
+def _secret(file: Path, text: str) -> None:
+    """Replace a file that only its owner reads."""
+    new = file.with_name(f".{file.name}-{os.getpid()}~")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    new.replace(file)

@@ -1,0 +1,117 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Replace what tells whose hosts these are: the same thing gets the same word everywhere. Pure.
+
+Names come from the inventory; addresses, serials, keys and prompts are known by their form. What stands for nobody
+stays: loopback, versions, digests of images.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+REMOVED = "(removed)"
+# Longest first where one could begin inside another one.
+_FORMS = re.compile(
+    r"""(?P<pem>-----BEGIN[ ][^-]+-----.*?(?:-----END[ ][^-]+-----|\Z))
+    |(?P<prompt>(?i:\b(?:prompt|messages|content|text)["']?[ ]?[=:][ ]?)(?=["'\[{]).*)
+    |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?
+        (?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
+        (?P<secret>(?=[^\s"',;}]*[\d/+_-])[^\s"',;}]{8,})
+    |(?P<login>(?<=://)[^\s/@:]+:[^\s/@]+(?=@))
+    |(?P<token>\b(?:sk|hf|nvapi|ghp|glpat|xox[bp])[-_][\w-]{8,})
+    |(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
+    |(?P<uuid>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b)
+    |(?P<mac>(?<![\w:])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:]))
+    |(?P<v6>(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))
+    |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]))
+    |(?P<number>(?i:serial(?:[ _-]?(?:number|no))?["']?[ ]?[=:][ ]?["']?))(?P<serial>[\w-]{4,})
+    |(?P<hex>(?<!sha256:)(?<!\w)[0-9a-fA-F]{32,}(?!\w))
+    |(?P<home>/home/)(?P<user>[^/\s"':,]+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = {"token": "key", "mail": "mail", "uuid": "id", "mac": "mac", "v6": "address6", "hex": "id"}
+_KEPT_AS = re.compile(r"(?i)(^|_)(serial|serial_number|machine_digest|machine_id)\Z")
+_SECRET = re.compile(r"(?i)(^|_)(api_key|token|password|secret|keys)\Z")
+
+
+class Disguise:
+    """`names`: what is known beforehand, by the word that stands for it."""
+
+    def __init__(self, names: Mapping[str, Iterable[str]]) -> None:
+        self.known: dict[tuple[str, str], str] = {}
+        self._count: dict[str, int] = {}
+        own = {name: word for word, several in names.items() for name in several if name}
+        for name, word in own.items():
+            self._word(word, name)
+        self._own = own
+        longest = sorted(own, key=len, reverse=True)
+        # With the domain behind a host: it tells more than the name.
+        each = "|".join(re.escape(name) + (r"(?:\.[a-z][\w-]*)*" if own[name] == "host" else "") for name in longest)
+        self._names = re.compile(rf"(?<![\w.-])(?:{each})(?![\w-])", re.IGNORECASE) if own else None
+
+    def text(self, text: str) -> str:
+        """Replace line by line: a prompt ends with its line, a key in PEM does not."""
+        if "-----BEGIN " not in text:
+            return "\n".join(self._line(line) for line in text.split("\n"))
+        return self._line(text)
+
+    def value(self, value: Any, key: str = "") -> Any:
+        """Replace in each text of a document."""
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item, key) for item in value]
+        if not isinstance(value, str) or not value:
+            return value
+        if _SECRET.search(key):
+            return REMOVED
+        return self._word("serial", value) if _KEPT_AS.search(key) else self.text(value)
+
+    def _line(self, line: str) -> str:
+        line = _FORMS.sub(self._form, line)
+        return self._names.sub(self._name, line) if self._names else line
+
+    def _form(self, found: re.Match[str]) -> str:
+        kind, text = str(found.lastgroup), found[0]
+        if kind == "pem" or kind == "login":
+            return REMOVED
+        if kind == "prompt":
+            return re.split(r"[=:]", text, maxsplit=1)[0] + f": {REMOVED}"
+        if kind == "secret":
+            return found["said"] + REMOVED
+        if kind == "serial":
+            return found["number"] + self._word("serial", found["serial"])
+        if kind == "user":
+            return found["home"] + self._word("user", found["user"])
+        if kind in ("v4", "v6"):
+            return self._address(text)
+        return self._word(_WORDS[kind], text.lower())
+
+    def _address(self, text: str) -> str:
+        """Addresses of one network stay in one, so that a wrong one can be seen."""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text
+        if address.is_loopback or address.is_unspecified:
+            return text
+        if address.version == 6:
+            return self._word("address6", address.compressed)
+        network, __, host = text.rpartition(".")
+        return text if network.startswith("255.") else f"{self._word('network', network)}.{host}"
+
+    def _name(self, found: re.Match[str]) -> str:
+        text = found[0].lower()
+        name = next(each for each in sorted(self._own, key=len, reverse=True) if text.startswith(each.lower()))
+        return self._word(self._own[name], name)
+
+    def _word(self, kind: str, what: str) -> str:
+        if (kind, what) not in self.known:
+            self._count[kind] = self._count.get(kind, 0) + 1
+            self.known[kind, what] = f"{kind}-{self._count[kind]}"
+        return self.known[kind, what]

@@ -1,0 +1,81 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an engine is: command line, image, readiness, names of metrics, share of memory. All else does not know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+AUTO = -1  # of a context: as long as fits
+Entry = Mapping[str, Any]  # of vllm_services
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What one rank of a service is started with, in the words of no engine."""
+
+    model: str
+    revision: str
+    served_name: str
+    share: float  # of the host's memory
+    memory_gib: float  # the same, where the entry says it
+    context: int  # tokens of a request; 0 is the model's own
+    address: str  # of the API
+    port: int
+    further: Sequence[str]  # flags of the inventory
+    hosts: int  # of the cluster
+    rank: int
+    tensor: int  # on how many hosts each layer lies
+    pipeline: int  # how many stages of such hosts there are
+    executor: str
+    head: str  # the address of the cluster's first host
+    meeting_port: int  # where the ranks find each other
+    draft: str  # speculative decoding, as vLLM is told
+    own: Entry  # keys that this engine alone has
+
+
+def _nothing(_entry: Entry) -> Iterator[str]:
+    yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One of the engines. CONTRIBUTING.md has the recipe for another."""
+
+    name: str  # in an inventory
+    title: str  # as people write it
+    # The command line: what follows the program, and the flags in it that the role sets itself.
+    words: Callable[[Start], Sequence[object]]
+    own_flags: frozenset[str]
+    environment: Callable[[int], Mapping[str, Any]]  # of the seconds that a start may take
+    # The image: the program that it must have.
+    program: str
+    # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
+    log: str = ""
+    # The names of its metrics, before the colon (reading/engine_metrics.py).
+    metrics: str
+    # The share of memory is among the words. What an entry has, must have, and may not have, with the reason.
+    keys: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    mistakes: Callable[[Entry], Iterator[str]] = _nothing
+    # Which files of the model it takes, as vllm_model_exclude says it; None: what that says.
+    files: Callable[[Entry], list[str]] | None = None
+    key_variable: str = ""  # of the environment: the key that clients send; empty: none that others cannot read
+    address_variable: str = (
+        ""  # of the environment: where other ranks find this one; empty: it serves on one host alone
+    )
+
+
+_ONLY_VLLM = "only vLLM is told"
+# What every other engine leaves to vLLM.
+NOT_HERE = {
+    **dict.fromkeys(("flags", "executor", "ray_port", "ray_token", "warm_cache_gib", "model_facts"), _ONLY_VLLM),
+    "speculative": f"{_ONLY_VLLM}; say it in extra_args, in the words of this engine",
+    "gpu_memory_utilization": "means another thing to each engine; say memory_gib",
+    "host": "is 127.0.0.1, and the gateway stands in front of it",
+    "api_key": "everyone on the host would read it in the list of processes; the gateway asks clients for theirs",
+}

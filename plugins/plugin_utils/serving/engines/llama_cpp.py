@@ -1,0 +1,93 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""llama.cpp's server: one file in GGUF, or its parts, on one host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
+
+_HUB = "/root/.cache/huggingface/hub"
+_ALL_LAYERS = 999  # more than any model has
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_FILE = re.compile(r"(?!.*(\A|/)[.]{1,2}(/|\Z))[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*[.]gguf\Z")
+_PART = re.compile(r"-\d{5}(-of-\d{5}[.]gguf)\Z")
+_FIRST = "00001"
+_MOST_SLOTS = 256
+
+
+def _words(start: Start) -> list[object]:
+    """Each slot has the whole context. It has no flag for its memory: weights, context and slots make it."""
+    slots = start.own.get("slots", 1)
+    words: list[object] = ["--model", _path(start, "gguf"), "--alias", start.served_name]
+    if start.own.get("mmproj"):
+        words += ["--mmproj", _path(start, "mmproj")]
+    if start.context:
+        words += ["--ctx-size", start.context * slots]
+    words += ["--parallel", slots, "--n-gpu-layers", _ALL_LAYERS, "--metrics"]
+    return [*words, *start.further, "--host", start.address, "--port", start.port]
+
+
+def _path(start: Start, key: str) -> str:
+    folder = f"{_HUB}/models--{start.model.replace('/', '--')}/snapshots/{start.revision}"
+    return f"{folder}/{start.own[key]}"
+
+
+def _environment(_ready_timeout: int) -> dict[str, Any]:
+    return {}
+
+
+def _files(entry: Entry) -> list[str]:
+    """None but those that are named, and of a file in parts all parts."""
+    named = [str(entry[key]) for key in ("gguf", "mmproj") if entry.get(key)]
+    return ["*", *("!" + _PART.sub(r"-[0-9][0-9][0-9][0-9][0-9]\1", name) for name in named)]
+
+
+def _mistakes(entry: Entry) -> Iterator[str]:
+    for key in ("gguf", "mmproj"):
+        name = str(entry.get(key, "x.gguf"))
+        if not _FILE.match(name):
+            yield f"{key} is {name!a}. Name a file of the repository that ends in .gguf, with its folder there."
+        elif _PART.search(name) and f"-{_FIRST}-of-" not in name:
+            yield f"{key} is {name}, and a model in parts is named by its first, ...-{_FIRST}-of-NNNNN.gguf."
+    if not _COMMIT.match(str(entry.get("model_revision", "0" * 40))):
+        yield (
+            f"model_revision is {entry['model_revision']}. llama.cpp is given a path, so name the commit: 40 "
+            "hexadecimal digits, which the hub shows beside each file."
+        )
+    if not 1 <= entry.get("slots", 1) <= _MOST_SLOTS:
+        yield f"slots is {entry['slots']}. Say how many requests it answers at once, 1 to {_MOST_SLOTS}."
+    if entry.get("slots", 1) > 1 and not entry.get("max_model_len"):
+        yield "slots needs max_model_len: each slot takes memory for that many tokens."
+    if entry.get("fetch") is False:
+        yield "fetch is false, and llama.cpp is given a file that the role has fetched. Leave it out."
+
+
+ENGINE = Engine(
+    name="llama_cpp",
+    title="llama.cpp",
+    words=_words,
+    own_flags=frozenset({
+        *("--model", "-m", "--model-url", "-mu", "--hf-repo", "-hf", "-hfr", "--hf-file", "-hff", "--alias", "-a"),
+        *("--mmproj", "-mm", "--ctx-size", "-c", "--parallel", "-np", "--n-gpu-layers", "--gpu-layers", "-ngl"),
+        *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
+    }),
+    environment=_environment,
+    program="/app/llama-server",
+    metrics="llamacpp",
+    keys={"gguf": {"type": "str"}, "mmproj": {"type": "str"}, "slots": {"type": "int"}},
+    needs=("image", "port", "memory_gib", "model", "model_revision", "gguf"),
+    refuses={
+        **NOT_HERE,
+        "tensor_parallel_size": "is of several hosts, and llama.cpp serves on one here",
+        "model_exclude": "says what is left out, and gguf says what is taken",
+        "model_move": "follows a branch, and llama.cpp is given a commit",
+        "version": "is of engines with releases",
+    },
+    mistakes=_mistakes,
+    files=_files,
+)  # fmt: skip

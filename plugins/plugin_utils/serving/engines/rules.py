@@ -1,0 +1,105 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of an engine's command line does not work on a GB10, or not in its version: catalog/engines.yml."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
+
+_TAG = re.compile(r":v?(\d+[.]\d+[.]\d+(?:[.]?(?:post|rc|dev)\d+)?)(?:-[^@]*)?(?:@|\Z)")
+
+
+class Said(NamedTuple):
+    """A rule that fits."""
+
+    id: str
+    refuses: bool
+    text: str
+    way_out: str
+    accepted: str
+
+    @property
+    def refusal(self) -> str:
+        return f"rule {self.id}: {self.text}. Fix: {self.way_out}; or {self._acceptance}."
+
+    @property
+    def finding(self) -> Mapping[str, Any]:
+        """As the rules of vLLM have it."""
+        way_out = f"{self.way_out}; or {self._acceptance}"
+        return {"id": self.id, "severity": "warn", "fact": self.text, "way_out": way_out, "accepted": self.accepted}
+
+    @property
+    def _acceptance(self) -> str:
+        return f"if it does not hold here, accept: {{{self.id}: WHY}}"
+
+
+def judge(
+    engine: str, image: str, version: str, words: Sequence[str], hosts: int, accepted: Mapping[Any, Any]
+) -> tuple[Said, ...]:
+    """All that fit. Without a known version a rule that is of some versions warns, and refuses nothing."""
+    known = version or version_of(image)
+    reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
+    return tuple(
+        each._replace(refuses=each.refuses and not reasons.get(each.id), accepted=reasons.get(each.id, ""))
+        for each in (*_by_catalog(engine, known, words, hosts), *_unknown_flags(engine, known, words))
+    )
+
+
+def version_of(image: str) -> str:
+    """Return the version that the tag of an image says; empty where it says none."""
+    found = _TAG.search(image)
+    return found[1] if found else ""
+
+
+def _by_catalog(engine: str, version: str, words: Sequence[str], hosts: int) -> Iterator[Said]:
+    line = " ".join(words)
+    for rule in catalog.load("engines")["rules"]:
+        fits = rule["engine"] == engine and hosts >= rule.get("hosts", 1)
+        if not fits or not re.search(rule.get("words", ""), line):
+            continue
+        of_some = "versions" in rule
+        if of_some and not models.within(version or None, rule["versions"], unknown=True):
+            continue
+        unknown = " (of which version the image is, nobody said)" if of_some and not version else ""
+        refuses = rule["severity"] == "refuse" and not unknown
+        yield Said(rule["id"], refuses, f"{rule['fact']}{unknown}", rule["way_out"], "")
+
+
+def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[Said]:
+    """Flags that no parser of this version has; of a version that the catalog lacks nobody knows."""
+    flags = _flags(engine)
+    if version not in flags:
+        return
+    given = dict.fromkeys(word.partition("=")[0] for word in words if word.startswith("--"))
+    if strange := [flag for flag in given if not _is_flag(flag, flags[version])]:
+        elsewhere = [flag for flag in strange if any(flag in known for known in flags.values())]
+        more = f"; {', '.join(elsewhere)} is of another version" if elsewhere else ""
+        text = f"this version has no {', '.join(strange)}{more}"
+        yield Said(f"{engine}_flag", True, text, "leave it out, or take an image that has it", "")
+
+
+def _is_flag(word: str, known: frozenset[str]) -> bool:
+    """argparse takes the beginning of a flag for the flag."""
+    return word in known or any(flag.startswith(word) for flag in known)
+
+
+@cache
+def _flags(engine: str) -> dict[str, frozenset[str]]:
+    """The flags of each version that was read. The file says of each the versions that have it."""
+    path = catalog.collection_root() / "catalog" / f"{engine}_cli.json"
+    if not path.exists():
+        return {}
+    read = json.loads(path.read_text(encoding="utf-8"))
+    names: dict[str, list[str]] = read["flags"]
+    return {
+        version: frozenset(flag for flag, missing in names.items() if version not in missing)
+        for version in read["versions"]
+    }

@@ -1,0 +1,88 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""SGLang, on one host or over those of a cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
+
+
+def _words(start: Start) -> list[object]:
+    """All ranks are told an address: those without the API answer there whether they are alive."""
+    words: list[object] = ["-m", "sglang.launch_server", "--model-path", start.model]
+    words += ["--served-model-name", start.served_name]
+    if start.revision:
+        words += ["--revision", start.revision]
+    if start.context:
+        words += ["--context-length", start.context]
+    if start.hosts > 1:
+        words += ["--tp-size", start.tensor, "--pp-size", start.pipeline]
+        words += ["--nnodes", start.hosts, "--node-rank", start.rank]
+        words += ["--dist-init-addr", f"{start.head}:{start.meeting_port}"]
+    chunk = [] if _chunk(start.further) else ["--chunked-prefill-size", _figure("chunked_prefill")]
+    words += ["--host", start.address, "--port", start.port, "--enable-metrics", *chunk, *start.further]
+    return [*words, "--mem-fraction-static", _static(start)]
+
+
+def _static(start: Start) -> float:
+    """Return the share for weights and KV cache: SGLang takes activations and graphs beside it."""
+    kept = 1 - _beside_gib(start.further) / start.memory_gib
+    return math.floor(start.share * kept * 1000) / 1000
+
+
+def _beside_gib(further: Any) -> float:
+    chunk = _chunk(further) or _figure("chunked_prefill")
+    return float(_figure("constant_gib") + chunk * _figure("mib_per_token") / 1024)
+
+
+def _chunk(further: Any) -> int:
+    """Return --chunked-prefill-size of the inventory; 0 where it says none."""
+    words = " ".join(map(str, further)).replace("=", " ").split()
+    given = [value for flag, value in pairwise(words) if flag == "--chunked-prefill-size"]
+    return int(given[-1]) if given and given[-1].isdigit() else 0
+
+
+def _figure(name: str) -> Any:
+    return catalog.load("engines")["sglang_memory"][name]["value"]
+
+
+def _environment(_ready_timeout: int) -> dict[str, Any]:
+    return {}
+
+
+def _mistakes(entry: Entry) -> Iterator[str]:
+    beside = _beside_gib(entry.get("extra_args", ()))
+    if 0 < float(entry.get("memory_gib", 0)) <= beside:
+        yield (
+            f"memory_gib is {entry['memory_gib']}, and SGLang takes {beside:.1f} GiB beside weights and KV cache. Give "
+            "it more, or a smaller --chunked-prefill-size in extra_args."
+        )
+    if entry.get("max_model_len", 0) < 0:
+        yield "max_model_len is -1, and SGLang does not look for what fits. Name a number of tokens, or leave it out."
+
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    words=_words,
+    own_flags=frozenset({
+        *("--model-path", "--model", "--served-model-name", "--revision", "--context-length", "--tp-size"),
+        *("--tensor-parallel-size", "--tp", "--pp-size", "--pipeline-parallel-size", "--pp", "--nnodes", "--node-rank"),
+        *("--dist-init-addr", "--nccl-init-addr", "--host", "--port", "--enable-metrics", "--mem-fraction-static"),
+        *("--api-key", "--admin-api-key", "--config", "--ssl-keyfile-password"),
+    }),
+    environment=_environment,
+    program="python3",
+    metrics="sglang",
+    needs=("image", "port", "memory_gib", "model"),
+    refuses=NOT_HERE,
+    mistakes=_mistakes,
+    address_variable="SGLANG_HOST_IP",
+)  # fmt: skip

@@ -1,0 +1,89 @@
+"""`python -m scripts.sglang_cli VERSION=FOLDER...`: SGLang's flags by version, as catalog/sglang_cli.json.
+
+FOLDER has the released source (`pip download sglang==VERSION --no-deps`, unpacked). It is read, never imported or run:
+the calls of add_argument, and the annotated fields that newer versions make flags of. Of each flag the file says which
+of the versions that were read lack it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.gates import ROOT
+
+CATALOG = ROOT / "catalog" / "sglang_cli.json"
+SOURCE = (
+    "sglang/srt/server_args.py and sglang/srt/arg_groups of each release on the Python package index, read 2026-11-28"
+)
+
+
+def main(argv: list[str]) -> int:
+    """Write the file anew, of all folders that are named."""
+    found = {version: flags(Path(folder)) for version, _, folder in (each.partition("=") for each in argv)}
+    names = sorted({flag for known in found.values() for flag in known})
+    text = {
+        "source": SOURCE,
+        "versions": list(found),
+        "flags": {name: [version for version in found if name not in found[version]] for name in names},
+    }
+    lines = (
+        json.dumps(text, indent=None)
+        .replace('"flags": {', '"flags": {\n')
+        .replace("], ", "],\n")
+        .replace("]}}", "]}}\n")
+    )
+    CATALOG.write_text(lines, encoding="utf-8")
+    return 0
+
+
+def flags(root: Path) -> frozenset[str]:
+    """Return all flags of one release."""
+    folder = root / "sglang" / "srt"
+    files = [folder / "server_args.py", *sorted((folder / "arg_groups").rglob("*.py"))]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    return frozenset(flag for tree in trees for node in ast.walk(tree) for flag in _of_node(node))
+
+
+def _of_node(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+        yield from _texts(node.args)
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_flag(node.annotation):
+        yield from _of_field(node.target.id, node.annotation)
+
+
+def _is_flag(annotation: ast.expr) -> bool:
+    """Tell whether a field is written A[type, help] or A[type, Arg(...)]."""
+    return (
+        isinstance(annotation, ast.Subscript) and isinstance(annotation.value, ast.Name) and annotation.value.id == "A"
+    )
+
+
+def _of_field(name: str, annotation: ast.expr) -> Iterator[str]:
+    keywords = {
+        word.arg: word.value
+        for call in ast.walk(annotation)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Arg"
+        for word in call.keywords
+    }
+    if "no_cli" in keywords:
+        return
+    named = keywords.get("cli_name")
+    yield str(named.value) if isinstance(named, ast.Constant) else f"--{name.replace('_', '-')}"
+    aliases = keywords.get("aliases")
+    yield from _texts(aliases.elts if isinstance(aliases, ast.List) else [])
+
+
+def _texts(nodes: list[ast.expr]) -> Iterator[str]:
+    yield from (
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

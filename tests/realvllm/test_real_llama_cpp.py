@@ -1,0 +1,103 @@
+"""The whole life of a service of llama.cpp with its real server, where GB10_LLAMA_SERVER and GB10_GGUF name one.
+
+What plays Docker runs the words of the plan on this machine, with the model's path in the container led to the file.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+
+from tests.support.service_plans import made
+from tests.support.vllm_unit import QUICK, Host, wait_until
+
+SERVER, GGUF = os.environ.get("GB10_LLAMA_SERVER", ""), os.environ.get("GB10_GGUF", "")
+pytestmark = pytest.mark.skipif(
+    not (SERVER and GGUF), reason="GB10_LLAMA_SERVER and GB10_GGUF name none: the life with a real llama.cpp NOT tested"
+)
+ENTRY: dict[str, Any] = {
+    "engine": "llama_cpp", "image": "registry.example/llama.cpp@sha256:" + "3" * 64, "model": "o/m", "slots": 2,
+    "model_revision": "a" * 40, "gguf": "m.gguf", "memory_gib": 2, "max_model_len": 2048, "served_model_name": "m",
+}  # fmt: skip
+DOCKER = """#!/bin/sh
+cd "${{0%/*}}" || exit 9
+case $1 in
+  container) [ -e running ] || exit 1; cat running;;
+  stop | rm) [ ! -e running ] || {{ kill -TERM "$(cat running)" 2>/dev/null; rm -f running; }};;
+  run) echo $$ >running.new && mv running.new running; exec {words};;
+esac
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(name="served")
+def fixture_served(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+    hosts: list[Host] = []
+
+    def serve(*more: str) -> Host:
+        plan = made({"m": {**ENTRY, "port": free_port(), "extra_args": list(more)}})["m"]
+        words = list(plan.argv[plan.argv.index("/app/llama-server") + 2 :])
+        words[words.index("--model") + 1] = GGUF
+        host = Host(tmp_path)
+        host.raw |= {key: plan.program[key] for key in ("phases", "failures", "ready_url", "api")}
+        host.raw["timing"] = {**QUICK, "stop": 10.0}
+        host.docker.write_text(DOCKER.format(words=shlex.join([SERVER, *words])))
+        hosts.append(host.start())
+        return host
+
+    yield serve
+    for host in hosts:
+        if host.thread.is_alive():
+            host.stop()
+
+
+def asked(host: Host) -> server_probe.Ask:
+    url = str(host.raw["ready_url"]).removesuffix("/health")
+    return server_probe.http_client(url, None, lambda _connection: True)
+
+
+def test_it_loads_serves_is_proven_counted_and_stopped(served: Callable[..., Host]) -> None:
+    host = served()
+    wait_until(lambda: host.active)
+    door = host.path.parent / "serving"
+    while host.status["phase"] != "ready":
+        assert not door.exists(), "the gateway sends nothing to a server that loads"
+    wait_until(door.exists)
+    ask = asked(host)
+    proof = server_probe.probe(ask, "m", timeout_s=10, answer_timeout_s=60, questions=(), status=lambda: host.status)
+    assert (proof.verdict, proof.served_models, proof.phase) == ("serving", ("m",), "ready"), proof
+    said = ask(
+        "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, 90
+    )
+    assert said.status == 200 and '"completion_tokens":4' in said.body, said
+    found = counters.parse(ask("/metrics", None, 5).body)
+    assert found["running"] == 0 and (found["generated_tokens"] or 0) > 0 and (found["prompt_tokens"] or 0) > 0
+    assert host.stop() == 0
+
+
+def test_a_load_is_no_death(served: Callable[..., Host]) -> None:
+    """Its server answers 503 from its first moment on."""
+    host = served()
+    proof = server_probe.probe(
+        asked(host), "m", timeout_s=30, answer_timeout_s=60, questions=(), status=lambda: host.status
+    )
+    assert proof.served_models == ("m",), proof
+
+
+def test_a_flag_that_it_has_not_is_named(served: Callable[..., Host]) -> None:
+    host = served("--nonsense")
+    assert host.end() != 0
+    assert host.status["failure"]["verdict"] == "refused_flag" and "--nonsense" in host.status["failure"]["text"]

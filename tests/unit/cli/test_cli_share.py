@@ -1,0 +1,252 @@
+"""`gb10 share`: what it writes, who can read it, and a server with it that answers only a client with its key."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gb10_fleet import authority, cli, share_cli
+from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.up.people import Stop
+from tests.support.ports import free_port
+
+CLI = CliRunner()
+HOSTS = "all: {children: {sparks: {hosts: {a: {ansible_host: 192.0.2.11}}}}}"
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+
+
+class Gateway(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        keys = getattr(self.server, "keys")  # noqa: B009
+        status = 200 if self.headers["Authorization"] in [f"Bearer {key}" for key in keys] else 401
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Fleet:
+    """One host that serves, whose gateway is a real server with the certificate and the keys of the inventory."""
+
+    def __init__(self, folder: Path, **reach: Any) -> None:
+        self.folder, self.port, self.server = folder, free_port(), None
+        self.file = folder / share_cli.FILE
+        self.orders: list[Order] = []
+        self.outcome = Outcome.done
+        self.reach = {"login": "you@192.0.2.11", "gateway": None, **reach}
+
+    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        self.orders.append(order)
+        report = Report(asks=order.asks)
+        if order.playbook == "gb10.fleet.site":
+            if self.outcome is Outcome.done:
+                self.converge()
+            return self.outcome, report
+        service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
+        hosts = {"a": {"services": [service], "error": None, "silent": None}}
+        data = {"resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}
+        report.take({"event": "runner_on_ok", "event_data": data})
+        report.answers["layouts"]["a"] = {"msg": json.dumps({"reach": {"a": self.reach}})}
+        return Outcome.done, report
+
+    def converge(self) -> None:
+        self.close()
+        if not self.file.exists():
+            return
+        known = variables(self)
+        pem = self.folder / "of-the-host.pem"
+        pem.write_text(known["gateway_certificate_text"])
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem)
+        pem.unlink()
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Gateway)
+        setattr(server, "keys", list(known["gateway_keys"].values()))  # noqa: B010
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.server = server
+
+    def close(self) -> None:
+        if self.server:
+            self.server.shutdown()
+            self.server.server_close()
+            self.server = None
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    made = Fleet(tmp_path)
+    monkeypatch.setattr(share_cli, "run", made.run)
+    monkeypatch.setattr(share_cli, "_address", lambda host, login: "127.0.0.1")
+    monkeypatch.setattr(share_cli, "_PORT", made.port)
+    yield made
+    made.close()
+
+
+def variables(fleet: Fleet) -> dict[str, Any]:
+    said = yaml.safe_load(fleet.file.read_text())["all"]
+    return {**said["vars"], **said["hosts"]["a"]}
+
+
+def call(fleet: Fleet, *words: str) -> Any:
+    return CLI.invoke(cli.app, ["share", *words, "-i", str(fleet.folder)])
+
+
+def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet) -> None:
+    result = call(fleet, "laptop", "--yes")
+    assert result.exit_code == 0, result.output
+    known = variables(fleet)
+    key = known["gateway_keys"]["laptop"]
+    assert (
+        f"    {key}\n" in result.stdout and "Tried from here: it answers, and refuses who has no key" in result.stdout
+    )
+    assert f"https://127.0.0.1:{fleet.port}/v1" in result.stdout
+    hosts = yaml.safe_load(fleet.file.read_text())["all"]["hosts"]
+    assert hosts.keys() == {"a"} and hosts["a"]["gateway_address"] == "127.0.0.1"
+    assert not any(key in str(order) for order in fleet.orders), "a key in a command line"
+
+    assert json.loads(call(fleet, "phone", "--json").stdout)["client"] == "phone"
+    again = variables(fleet)
+    assert again["gateway_keys"]["laptop"] == key and len(again["gateway_keys"]) == 2
+    assert again["gateway_certificate_text"] == known["gateway_certificate_text"], "a client would have to trust anew"
+    listed = call(fleet, "--list")
+    assert listed.stdout.startswith("laptop\nphone\n") and key not in listed.stdout
+
+    assert call(fleet, "--revoke", "laptop").exit_code == 0
+    assert list(variables(fleet)["gateway_keys"]) == ["phone"]
+    assert call(fleet, "--revoke", "laptop").exit_code == Outcome.refused
+    assert call(fleet, "--revoke", "phone").exit_code == 0
+    assert not fleet.file.exists() and call(fleet, "--list").stdout.startswith("Nobody: ")
+
+
+def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet: Fleet) -> None:
+    os.umask(0o022)
+    call(fleet, "laptop", "--yes")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in fleet.folder.glob("share*")}
+    assert modes == {"share.yml": 0o600, "share-authority-key.txt": 0o600, "share-authority.txt": 0o644}
+    argv = [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(fleet.folder), "--host", "a"]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout)["gateway_keys"] == variables(fleet)["gateway_keys"]
+    assert not shown.stderr, "a file of the folder is no inventory"
+
+
+def test_what_was_refused_leaves_the_inventory_as_it_was(fleet: Fleet) -> None:
+    fleet.outcome = Outcome.refused
+    result = call(fleet, "laptop", "--yes")
+    assert result.exit_code == Outcome.refused and "Nothing was changed" in result.stderr
+    assert not fleet.file.exists()
+
+
+def test_a_failed_run_is_gone_on_with(fleet: Fleet) -> None:
+    fleet.outcome = Outcome.failed
+    assert call(fleet, "laptop", "--yes").exit_code == Outcome.failed
+    key = variables(fleet)["gateway_keys"]["laptop"]
+    fleet.outcome = Outcome.done
+    assert json.loads(call(fleet, "laptop", "--json").stdout)["key"] == key
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("laptop",), "Nobody is there to ask: say --yes"),
+        (("a b", "--yes"), "a client's name has letters"),
+        (("--revoke", "laptop"), "laptop has no key; these have one: nobody"),
+    ],
+)
+def test_refusals(fleet: Fleet, words: tuple[str, ...], says: str) -> None:
+    result = call(fleet, *words)
+    assert result.exit_code == Outcome.refused and says in result.stderr, result.output
+    assert not fleet.file.exists() and "gb10.fleet.site" not in [order.playbook for order in fleet.orders]
+
+
+def test_a_gateway_of_the_inventory_is_left_to_it(fleet: Fleet) -> None:
+    fleet.reach["gateway"] = "https://192.0.2.11:8443"
+    assert "your inventory has a gateway already" in call(fleet, "laptop", "--yes").stderr
+
+
+def test_an_inventory_that_is_a_file_gets_no_second_one(fleet: Fleet) -> None:
+    result = CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(fleet.folder / "hosts.yml")])
+    assert result.exit_code == Outcome.refused and "name that folder with -i" in result.stderr
+
+
+def test_one_question_at_a_time(fleet: Fleet) -> None:
+    assert call(fleet).exit_code == 2 and call(fleet, "laptop", "--list").exit_code == 2
+
+
+def test_the_address_is_one_that_others_reach() -> None:
+    assert share_cli._address("a", "you@192.0.2.11") == "192.0.2.11"
+    with pytest.raises(Stop, match="no other machine reaches"):
+        share_cli._address("a", "localhost")
+
+
+# -- certificates
+
+
+def test_a_certificate_is_renewed_for_another_address_and_after_half_of_its_time() -> None:
+    made = authority.found("x", 3650, NOW)
+    text = authority.signed(made, ["192.0.2.11"], 365, NOW)
+    assert authority.serves(text, made, ["192.0.2.11"]) and authority.end(text) == NOW + timedelta(days=365)
+    assert not authority.serves(text, made, ["192.0.2.11", "192.0.2.12"])
+    assert not authority.serves(text, authority.found("x", 3650, NOW), ["192.0.2.11"]), "of another authority"
+    for days, kept in ((365, True), (183, True), (180, False)):
+        old = authority.signed(made, ["192.0.2.11"], days, datetime.now(UTC))
+        known = share_cli._certificate(old, made, ["192.0.2.11"])
+        assert (known == old) is kept
+
+
+def test_strict_clients_take_it(tmp_path: Path) -> None:
+    made = authority.found("x", 30, datetime.now(UTC))
+    (tmp_path / "ca").write_text(made.certificate)
+    (tmp_path / "served").write_text(authority.signed(made, ["192.0.2.11", "2001:db8::1"], 30, datetime.now(UTC)))
+    for address, taken in (("192.0.2.11", True), ("2001:db8::1", True), ("192.0.2.12", False)):
+        argv = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-verify_ip", address]
+        done = subprocess.run(
+            [*argv, "-CAfile", tmp_path / "ca", tmp_path / "served"], capture_output=True, check=False
+        )
+        assert (done.returncode == 0) is taken, done.stderr
+
+
+def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root on one host must not pass for the gateway of another, nor get clients by a name that is not its own."""
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    addresses = {"a": "192.0.2.11", "b": "192.0.2.12", "evil": "192.0.2.66"}
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        report = Report(asks=order.asks)
+        service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
+        hosts = {host: {"services": [service], "error": None, "silent": None} for host in addresses}
+        report.take({"event": "runner_on_ok", "event_data": {
+            "resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}})  # fmt: skip
+        given = {"a": ["vllm"], "b": ["vllm"], "evil": []}
+        reach = {host: {"login": host, "gateway": None, "services": names} for host, names in given.items()}
+        report.answers["layouts"]["a"] = {"msg": json.dumps({"reach": reach})}
+        return Outcome.done, report
+
+    monkeypatch.setattr(share_cli, "run", run)
+    monkeypatch.setattr(share_cli, "_address", lambda host, login: addresses[host])
+    monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
+    assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
+    hosts = yaml.safe_load((tmp_path / share_cli.FILE).read_text())["all"]["hosts"]
+    made = share_cli.Kept(tmp_path).authority()
+    assert hosts.keys() == {"a", "b"}
+    assert all(
+        authority.serves(own["gateway_certificate_text"], made, [addresses[host]]) for host, own in hosts.items()
+    )

@@ -1,0 +1,196 @@
+"""`gb10 enrol`: who is let in, who is refused, and what of it stays in the inventory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gb10_fleet import cli
+from gb10_fleet.discover import asking, host_keys
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.places import Place
+from gb10_fleet.enrol import cli as enrol_cli
+from gb10_fleet.enrol import judging, written
+from gb10_fleet.enrol.judging import Known, State
+from gb10_fleet.playbook import Order, Outcome
+from gb10_fleet.seed.store import Seed
+from tests.support.discovered import key
+from tests.support.proofs import facts
+
+CLI = CliRunner()
+HERE, THERE = Place("192.0.2.11"), Place("192.0.2.99")
+MAC = "48:b0:2d:00:00:01"
+KNOWN = Known("x", "machine-1", [MAC], "NVIDIA DGX Spark", "2026-11-01")
+
+
+def seed(name: str = "spark-a", number: int = 1, **more: Any) -> Seed:
+    return Seed(
+        name, "nvidia", f"ssh-ed25519 {key(number)}", "nocloud", name, "2026-11-28", **{"address": "192.0.2.11", **more}
+    )
+
+
+def machine(place: Place = HERE, *, boot: str = "boot-1", mac: str = MAC, spark: bool = True, **more: Any) -> Answer:
+    said = {**facts("spark-a"), "boot_id": boot, "machine_digest": "machine-1", **more}
+    said["interfaces"] = [{**said["interfaces"][0], "mac": mac.upper()}]
+    return Answer(place, {"ssh-ed25519": key(1)}, said, spark)
+
+
+def judge(*answers: Answer, one: Seed | None = None, known: Known | None = None, **more: Any) -> judging.Verdict:
+    keys = {answer.place: answer.keys for answer in answers}
+    return judging.judge(one or seed(), [HERE], keys, {answer.place: answer for answer in answers}, known, **more)
+
+
+# -- who it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_who_holds_the_key_of_the_seed_is_the_host() -> None:
+    found = judge(machine())
+    assert (found.state, found.place) == (State.there, HERE)
+
+
+def test_dhcp_may_put_it_anywhere() -> None:
+    assert judge(machine(THERE)).place == THERE
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "state", "said"),
+    [
+        ([], {}, State.waiting, "nothing answers yet"),
+        ([Answer(HERE, {"ssh-ed25519": key(1)}, silence="permission denied")], {}, State.waiting, "permission denied"),
+        ([Answer(HERE, {"ssh-ed25519": key(9)})], {}, State.refused, "a stranger"),
+        ([Answer(THERE, {"ssh-ed25519": key(9)})], {}, State.waiting, "nothing answers yet"),
+        ([Answer(HERE, {"ssh-ed25519": key(9)})], {"known": KNOWN}, State.refused, "set up anew without its stick"),
+        ([machine(), machine(THERE, boot="boot-2")], {}, State.refused, "two machines have its key"),
+        ([machine(), machine(THERE)], {}, State.there, "192.0.2.11"),  # one machine at two addresses
+        ([machine(spark=False)], {}, State.refused, "no DGX Spark"),
+        ([machine(hostname="debian")], {}, State.waiting, "calls itself debian still"),
+        ([machine(mac="48:b0:2d:00:00:09")], {"one": seed(mac=MAC)}, State.refused, "not its MAC"),
+        ([machine(mac="48:b0:2d:00:00:09")], {"known": KNOWN}, State.refused, "--new-board spark-a"),
+        ([machine(mac="48:b0:2d:00:00:09")], {"known": KNOWN, "new_board": True}, State.there, "NVIDIA DGX Spark"),
+        ([machine(machine_digest="machine-2")], {"known": KNOWN}, State.there, "set up anew since 2026-11-01"),
+    ],
+)
+def test_the_verdict(answers: list[Answer], more: dict[str, Any], state: State, said: str) -> None:
+    found = judge(*answers, **more)
+    assert found.state is state and said in found.text, found
+
+
+def test_the_same_installation_is_not_called_new() -> None:
+    assert "anew" not in judge(machine(), known=KNOWN).text
+
+
+# -- what stays --------------------------------------------------------------------------------------------------------
+
+
+def test_the_inventory_gets_address_and_key_and_keeps_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "known_hosts.txt").write_text("192.0.2.11 ssh-ed25519 OLD\n192.0.2.12 ssh-ed25519 OTHER\n")
+    written.write(tmp_path, {"spark-a": (seed(), HERE, "-J bastion")})
+    assert (tmp_path / "known_hosts.txt").read_text() == (
+        f"192.0.2.12 ssh-ed25519 OTHER\n192.0.2.11 ssh-ed25519 {key(1)}\n"
+    )
+    file = tmp_path / "host_vars/spark-a/gb10-enrolled.yml"
+    said = yaml.safe_load(file.read_text())
+    ours = f"-o UserKnownHostsFile={tmp_path}/known_hosts.txt"
+    assert said == {"ansible_host": "192.0.2.11", "ansible_ssh_common_args": f"{ours} -J bastion"}
+    written.write(tmp_path, {"spark-a": (seed(), HERE, said["ansible_ssh_common_args"])})
+    assert yaml.safe_load(file.read_text()) == said  # a second enrolment does not stack them
+
+
+def test_a_file_that_would_be_hidden_is_named(tmp_path: Path) -> None:
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/spark-a.yml").write_text("---\n")
+    with pytest.raises(written.NotWritable, match=r"host_vars/spark-a\.yml would be hidden"):
+        written.refuse_hidden(tmp_path, "spark-a")
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+class World:
+    """Hosts that start one after the other, and the playbooks that were run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder, self.ran, self.serials = folder, list[tuple[str, str | None]](), {"spark-a": "7", "spark-b": "8"}
+        self.up: dict[str, Answer] = {}
+        self.row = {"identity": "", "common_args": "", "cluster": "pair1"}
+        (folder / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: , spark-b: }}}}\n")
+        self.seeds = {"spark-a": seed(), "spark-b": seed("spark-b", 2, address="192.0.2.12", serial="8")}
+        (folder / "seeds").mkdir()
+        listed = [vars(one) for one in self.seeds.values()]
+        (folder / "seeds/seeds.json").write_text(json.dumps({"seeds": listed}))
+        monkeypatch.setattr(enrol_cli, "_settings", lambda *_: dict.fromkeys(self.seeds, self.row))
+        monkeypatch.setattr(enrol_cli, "run", self.run)
+        monkeypatch.setattr(enrol_cli, "EVERY_S", 0)
+        monkeypatch.setattr(
+            host_keys, "keys_of", lambda asked: {p: a.keys for p, a in self.places.items() if p in asked}
+        )
+        monkeypatch.setattr(asking, "ask", lambda keys, user, **_: [self.places[place] for place in keys])
+
+    @property
+    def places(self) -> dict[Place, Answer]:
+        return {answer.place: answer for answer in self.up.values()}
+
+    def start(self, name: str, number: int) -> None:
+        place = Place(f"192.0.2.1{number}")
+        answer = machine(place, boot=f"boot-{number}", mac=f"48:b0:2d:00:00:0{number}", hostname=name)
+        self.up[name] = Answer(place, {"ssh-ed25519": key(number)}, answer.facts, True)
+
+    def run(self, order: Order, **_: Any) -> tuple[Outcome, Any]:
+        self.ran.append((order.playbook, order.limit))
+        said = {name: {"msg": json.dumps({"serial": self.serials[name], "errors": []})} for name in self.up}
+        answers = {"enrol": said, "gb10.fleet.rail_neighbours": {}}
+        return Outcome.done, SimpleNamespace(answers=answers, messages={}, silent={}, errors=[], hosts={})
+
+    def enrol(self, *words: str) -> Any:
+        return CLI.invoke(
+            cli.app, ["enrol", str(self.folder / "seeds"), "-i", str(self.folder), "--minutes", "0", *words]
+        )
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    return World(monkeypatch, tmp_path)
+
+
+def test_a_cluster_is_set_up_when_it_is_complete(world: World) -> None:
+    world.start("spark-a", 1)
+    result = world.enrol()
+    assert result.exit_code == Outcome.unreachable, result.output
+    assert world.ran == [("gb10.fleet.enrol", "spark-a")]
+    assert "spark-b: put the stick spark-b in and switch it on" in result.stdout
+    world.start("spark-b", 2)
+    result = world.enrol()
+    assert result.exit_code == Outcome.done, result.output
+    assert world.ran[-1] == ("gb10.fleet.site", "spark-a,spark-b")
+    assert written.ledger(world.folder / ".gb10").keys() == {"spark-a", "spark-b"}
+
+
+def test_no_site_stops_before_it(world: World) -> None:
+    world.start("spark-a", 1)
+    assert world.enrol("spark-a", "--no-site").exit_code == Outcome.done
+    assert world.ran == [("gb10.fleet.enrol", "spark-a")]
+
+
+def test_the_stick_of_another_spark_is_refused_by_the_serial_and_nothing_is_written(world: World) -> None:
+    world.start("spark-b", 2)
+    world.serials["spark-b"] = "9"
+    result = world.enrol("spark-b")
+    assert result.exit_code == Outcome.refused and "the serial number 9, not 8" in result.stdout, result.output
+    assert not (world.folder / "host_vars").exists()
+
+
+def test_a_host_without_a_seed_is_named(world: World) -> None:
+    result = world.enrol("spark-c")
+    assert result.exit_code == 2 and "spark-c: no seed in" in result.output
+
+
+def test_json_is_one_object(world: World) -> None:
+    world.start("spark-a", 1)
+    found = json.loads(world.enrol("spark-a", "--json").stdout)
+    assert found["outcome"] == "done" and found["hosts"][0]["set_up"] is True

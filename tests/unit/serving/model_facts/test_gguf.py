@@ -1,0 +1,109 @@
+"""The header of a model in GGUF, made here: what a token keeps, parts, and files that are none."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import gguf, sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+
+from gb10_fleet import gguf_plan
+
+GEMMA: dict[str, Any] = {
+    "general.architecture": "gemma3", "gemma3.context_length": 32768, "gemma3.embedding_length": 640,
+    "gemma3.block_count": 18, "gemma3.attention.head_count": 4, "gemma3.attention.head_count_kv": 1,
+    "gemma3.attention.key_length": 256, "gemma3.attention.value_length": 256,
+    "tokenizer.ggml.tokens": ["<bos>", "a", "b"],
+}  # fmt: skip
+
+
+def text(said: str) -> bytes:
+    return struct.pack("<Q", len(said)) + said.encode()
+
+
+def value(said: Any) -> bytes:
+    if isinstance(said, str):
+        return struct.pack("<I", 8) + text(said)
+    if isinstance(said, list) and isinstance(said[0], str):
+        return struct.pack("<IIQ", 9, 8, len(said)) + b"".join(map(text, said))
+    if isinstance(said, list):
+        return struct.pack(f"<IIQ{len(said)}I", 9, 4, len(said), *said)
+    if isinstance(said, float):
+        return struct.pack("<Id", 12, said)
+    return struct.pack("<Iq", 11, said)
+
+
+def header(said: dict[str, Any], version: int = 3) -> bytes:
+    entries = b"".join(text(key) + value(each) for key, each in said.items())
+    return b"GGUF" + struct.pack("<IQQ", version, 0, len(said)) + entries
+
+
+def read(folder: Path, content: bytes, name: str = "m.gguf") -> gguf.Gguf:
+    (folder / name).write_bytes(content)
+    return gguf.read(sources.Folder(folder), name)
+
+
+def test_what_a_token_keeps(tmp_path: Path) -> None:
+    found = read(tmp_path, header(GEMMA) + b"0" * 1000)
+    assert (found.architecture, found.context, found.numbers) == ("gemma3", 32768, 18 * (256 + 256))
+    assert found.cache_bytes(4096) == 4096 * 9216 * 2 and found.cache_bytes(32, "q8_0") == 9216 * 34
+
+
+def test_layers_that_keep_nothing(tmp_path: Path) -> None:
+    hybrid = {**GEMMA, "gemma3.block_count": 4, "gemma3.attention.head_count_kv": [0, 2, 0, 2]}
+    assert read(tmp_path, header(hybrid)).numbers == 4 * 512
+
+
+def test_the_width_of_a_head_follows_where_it_is_not_said(tmp_path: Path) -> None:
+    less = {key: each for key, each in GEMMA.items() if not key.endswith(("key_length", "value_length"))}
+    assert read(tmp_path, header(less)).numbers == 18 * 2 * 160
+
+
+def test_all_parts_count(tmp_path: Path) -> None:
+    (tmp_path / "m-00002-of-00002.gguf").write_bytes(b"0" * 5000)
+    content = header(GEMMA)
+    assert read(tmp_path, content, "m-00001-of-00002.gguf").weights == len(content) + 5000
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04" + b"0" * 90, "no model in GGUF"),
+        (header(GEMMA, 1), "no model in GGUF"),
+        (header(GEMMA)[:-4], "ends within its header"),
+        (header({"a": "b"}), "names no architecture"),
+        (header({**GEMMA, "gemma3.block_count": 0}), "no whole number"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": 0}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": -1}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": "x" * 2**16}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count_kv": float("inf")}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.key_length": 2**60}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.attention.head_count": -4, "gemma3.attention.key_length": -4}), "what a token keeps"),
+        (header({**GEMMA, "gemma3.context_length": -1}), "no whole number"),
+        (header({**GEMMA, "gemma3.context_length": 2**62}), "no whole number"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "entries"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**60), "a header of more than"),
+    ],
+)
+def test_what_is_none(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(FactsError, match=words):
+        read(tmp_path, content)
+
+
+def test_a_name_does_not_have_a_stranger_asked_for_99999_files(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match="more than 1000 parts"):
+        read(tmp_path, header(GEMMA), "m-00001-of-99999.gguf")
+
+
+def test_the_plan_says_the_entry_and_what_fits(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(header(GEMMA))
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 119.7 * GIB, 8192, 4)
+    assert said["fits"] and said["memory_gib"] == 2 and "    slots: 4" in lines and "    gguf: m.gguf" in lines
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 0, 64)
+    assert said["longest_context"] < 32768 == 32768 and said["context"] == said["longest_context"]
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 32768, 64)
+    assert not said["fits"] and lines[-1].startswith("Fix: --max-model-len ")

@@ -1,0 +1,227 @@
+"""The contract of engines: what each of them says, and what everything else makes of it without knowing which it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
+
+from tests.support.service_plans import CHAT, document, made, view
+
+EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[2] / "fixtures/engines/examples.yml").read_text(encoding="utf-8")
+)
+OTHERS = sorted(set(ENGINES) - {"vllm"})
+
+
+def entry(name: str, **other: Any) -> dict[str, Any]:
+    return {**EXAMPLES[name]["entry"], **other}
+
+
+def refused(entries: dict[str, Any], hosts: int = 1, **variables: Any) -> str:
+    try:
+        plan = vllm.plan(view(entries, hosts=hosts, **variables))
+    except SettingsError as error:
+        return str(error)
+    return "\n".join((*plan.refusals, *plan.joint_refusals))
+
+
+def line(argv: tuple[str, ...]) -> str:
+    return " ".join(argv)
+
+
+def test_every_engine_has_its_example() -> None:
+    assert set(EXAMPLES) == set(ENGINES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_command_line(name: str) -> None:
+    argv = made({"own": entry(name)})["own"].argv
+    assert " ".join(EXAMPLES[name]["begins"]) in line(argv)
+    assert [part for part in EXAMPLES[name]["has"] if part not in line(argv)] == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_the_role_says_itself_is_refused_by_its_name(name: str) -> None:
+    flag = EXAMPLES[name]["own_flag"]
+    said = refused({"own": entry(name, extra_args=[flag])})
+    assert flag.partition("=")[0] in said and said.startswith("own: ")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_it_cannot_have_is_refused_by_its_name(name: str) -> None:
+    for key, value in EXAMPLES[name]["refused"].items():
+        assert key in refused({"own": entry(name, **{key: value})})
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_each_key_that_an_engine_refuses_is_one_and_names_it(name: str) -> None:
+    for key in ENGINES[name].refuses:
+        with pytest.raises(SettingsError) as raised:
+            vllm.plan(view({"own": entry(name, **{key: EXAMPLES[name]["entry"].get(key, "x")})}))
+        assert f"vllm_services.own.{key}" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_it_needs_is_asked_for(name: str) -> None:
+    for key in ENGINES[name].needs:
+        said = entry(name)
+        del said[key]
+        assert key in refused({"own": said})
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_host_says_to_vllm_is_not_for_another_engine(name: str) -> None:
+    for_vllm = {
+        "vllm_executor": "ray", "vllm_warm_cache_gib": 9, "vllm_api_key": "sesame", "vllm_version": "0.28.0",
+        "vllm_environment": {"VLLM_X": "1"}, "vllm_host": "192.0.2.11", "vllm_extra_args": ["--enforce-eager"],
+        "vllm_speculative": {"method": "mtp", "tokens": 2},
+    }  # fmt: skip
+    plain, beside = (made({"own": entry(name)}, **more)["own"] for more in ({}, for_vllm))
+    assert beside.program == plain.program and beside.secrets == () and beside.warm is None
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_readiness(name: str) -> None:
+    program = made({"own": entry(name)})["own"].program
+    if EXAMPLES[name]["log"]:
+        assert program["ready_url"] is None and program["phases"]
+    else:
+        assert program["ready_url"] == "http://127.0.0.1:8001/health" and not program["phases"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
+    text = EXAMPLES[name]["metrics"]
+    assert text.startswith(f"{ENGINES[name].metrics}:")
+    found = counters.parse(text)
+    assert [found[key] for key in ("running", "waiting", "generated_tokens", "prompt_tokens")] == [2, 1, 8, 178]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_share_of_memory_is_in_the_budget_and_at_the_gate(name: str) -> None:
+    own = made({"own": entry(name)})["own"]
+    assert own.memory_gib == entry(name)["memory_gib"] and own.program["memory_gib"] <= own.memory_gib
+    assert "but it has 121.7 GiB" in refused({"own": entry(name), "big": {**CHAT, "memory_gib": 100, "port": 8009}})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_unit_is_the_same_for_all(name: str) -> None:
+    rendered = document({"own": entry(name)})
+    (unit,) = (each for each in rendered.resources if each.get("file") == "/etc/systemd/system/gb10-vllm-own.service")
+    assert f"Description={ENGINES[name].title} serving {entry(name)['model']}\n" in unit["content"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_cluster_where_the_engine_has_one(name: str) -> None:
+    if not EXAMPLES[name]["nodes"]:
+        assert "one host" in refused({"own": entry(name, span="cluster")}, hosts=2)
+        assert made({"own": entry(name)}, hosts=2)["own"].members == ("spark-a",)
+        return
+    head, second = (made({"own": entry(name)}, host, 2)["own"] for host in ("spark-a", "spark-b"))
+    assert "--nnodes 2 --node-rank 0" in line(head.argv) and "--nnodes 2 --node-rank 1" in line(second.argv)
+    assert f"{ENGINES[name].address_variable}=" in line(head.argv) and second.program["ready_url"] is None
+    assert counters.place(second.argv)[1] is None and counters.place(head.argv)[1] == 8001
+    assert head.program["join"]["settings"] == second.program["join"]["settings"]
+
+
+def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
+    head = made({"own": entry("sglang")}, "spark-a", 2)["own"]
+    address = head.program["join"]["members"][0]["address"]
+    assert f"--tp-size 2 --pp-size 1 --nnodes 2 --node-rank 0 --dist-init-addr {address}:29501" in line(head.argv)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"extra_args": ["--enable-nccl-nvls"]}, "rule sglang_nvlink: it joins GPUs over NVLink"),
+        ({"extra_args": ["--moe-a2a-backend", "deepep"]}, "rule sglang_deepep"),
+        ({"extra_args": ["--enforce-eager"]}, "rule sglang_flag: this version has no --enforce-eager"),
+        ({"extra_args": ["--attn-dp-size", "2"], "version": "0.5.17"}, "--attn-dp-size is of another version"),
+        ({"max_model_len": -1}, "max_model_len is -1"),
+        ({"memory_gib": 7}, "SGLang takes 7.5 GiB beside"),
+    ],
+)
+def test_what_sglang_cannot_do_here_is_refused_by_name(more: dict[str, Any], text: str) -> None:
+    assert text in refused({"own": entry("sglang", **more)})
+
+
+def test_a_rule_may_be_accepted_and_one_of_a_version_warns() -> None:
+    plan = vllm.plan(view({"own": entry("sglang", version="0.5.17")}))
+    assert [each["id"] for each in plan.findings] == ["sglang_fp4_nonsense"]
+    assert not refused({"own": entry("sglang", extra_args=["--enable-symm-mem"], accept={"sglang_nvlink": "tried"})})
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [("lmsysorg/sglang:v0.5.23-cu130", "0.5.23"), ("x/y:0.5.15.post1@sha256:00", "0.5.15.post1"), ("x@sha256:1", "")],
+)
+def test_the_tag_of_an_image_says_its_version(image: str, version: str) -> None:
+    assert rules.version_of(image) == version
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"model_revision": "main"}, "model_revision is main"),
+        ({"gguf": "../secret.gguf"}, "gguf is '../secret.gguf'"),
+        ({"gguf": "x-00002-of-00002.gguf"}, "named by its first"),
+        ({"slots": 0}, "slots is 0"),
+        ({"max_model_len": 0}, "slots needs max_model_len"),
+        ({"fetch": False}, "fetch is false"),
+        ({"extra_args": ["--rpc", "192.0.2.12:50052"]}, "extra_args hold --rpc"),
+    ],
+)
+def test_what_llama_cpp_cannot_do_here_is_refused_by_name(more: dict[str, Any], text: str) -> None:
+    assert text in refused({"own": entry("llama_cpp", **more)})
+
+
+def test_of_a_repository_llama_cpp_takes_the_parts_of_its_file_alone() -> None:
+    exclude = made({"own": entry("llama_cpp", mmproj="mmproj-f16.gguf")})["own"].files.exclude
+    names = ["gpt-oss-20b-mxfp4-00001-of-00002.gguf", "gpt-oss-20b-mxfp4-00002-of-00002.gguf", "mmproj-f16.gguf"]
+    others = ["README.md", "gpt-oss-20b-q8.gguf", "gpt-oss-20b-mxfp4-00001-of-00003.gguf"]
+    listed = [{"path": path, "size": 1, "hash": "a" * 40} for path in (*names, *others)]
+    found = wanted({"commit": "b" * 40, "files": listed}, "o/m", "main", exclude)
+    assert [file.path for file in found.files] == names
+
+
+def test_engines_of_a_cluster_agree() -> None:
+    plan = view({"own": entry("sglang")}, hosts=2)
+    plan.given["spark-b"]["vllm_services"] = {"own": entry("vllm", engine="vllm")}
+    with pytest.raises(SettingsError, match="do not agree on engine"):
+        vllm.plan(plan)
+
+
+def test_what_streams_not_is_no_time_to_the_first_token() -> None:
+    text = "".join(
+        f'sglang:time_to_first_token_seconds_{part}{{is_streaming="{said}",model_name="m"}} {value}\n'
+        for said, part, value in (
+            ("false", "sum", 12.0),
+            ("false", "count", 1),
+            ("true", "sum", 0.5),
+            ("true", "count", 2),
+        )
+    )
+    renamed = in_names_of_vllm(text)
+    assert "12.0" not in renamed
+    assert 'vllm:time_to_first_token_seconds_sum{is_streaming="true",model_name="m"} 0.5' in renamed
+    assert in_names_of_vllm("llamacpp:n_decode_total 18\n") == "llamacpp:n_decode_total 18\n"
+
+
+def test_the_flags_of_sglang_are_those_of_every_version_that_was_read() -> None:
+    assert json.dumps(sorted(rules._flags("sglang"))[-1:]) == '["0.5.23"]'
+    argv = made({"own": entry("sglang")}, "spark-a", 2)["own"].argv
+    own = [word for word in argv[argv.index("sglang.launch_server") :] if word.startswith("--")]
+    assert [
+        (version, flag) for version, known in rules._flags("sglang").items() for flag in own if flag not in known
+    ] == []
