@@ -251,7 +251,7 @@ def test_a_rule_speaks_of_what_exists(rule: dict[str, Any]) -> None:
             assert name in known.environment, name
 
 
-FOREIGN = {"--device", "--entrypoint", "--cap-add", "--ulimit", "--object-store-memory"}  # of docker run and ray start
+FOREIGN = {"--device", "--entrypoint", "--cap-add", "--ulimit", "--object-store-memory", "--ask"}  # docker run, ray, gb10 plan
 
 
 @pytest.mark.parametrize("rule", rules.rules(), ids=lambda rule: rule["id"])
