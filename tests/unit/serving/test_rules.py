@@ -251,7 +251,8 @@ def test_a_rule_speaks_of_what_exists(rule: dict[str, Any]) -> None:
             assert name in known.environment, name
 
 
-FOREIGN = {"--device", "--entrypoint", "--cap-add", "--ulimit", "--object-store-memory", "--ask"}  # docker run, ray, gb10 plan
+# Of docker run, of ray start, and of gb10 plan.
+FOREIGN = {"--device", "--entrypoint", "--cap-add", "--ulimit", "--object-store-memory", "--ask"}
 
 
 @pytest.mark.parametrize("rule", rules.rules(), ids=lambda rule: rule["id"])
