@@ -24,8 +24,12 @@ def why(record: Record) -> Answer:
 
 
 def test_every_sign_has_a_faulty_and_a_healthy_example() -> None:
-    assert set(EXAMPLES) == set(RULES.signs)
-    assert all(example.source for pair in EXAMPLES.values() for example in pair)
+    assert set(EXAMPLES) == set(RULES.signs), (
+        f"tests/support/signs.py has no examples of {sorted({*RULES.signs} - {*EXAMPLES})}, and catalog/health.yml no"
+        f" signs {sorted({*EXAMPLES} - {*RULES.signs})}"
+    )
+    short = [name for name, pair in EXAMPLES.items() if len(pair) != 2 or not all(example.source for example in pair)]
+    assert short == [], "tests/support/signs.py: a fault and a sound host, each with its source"
 
 
 @pytest.mark.parametrize("name", RULES.signs)

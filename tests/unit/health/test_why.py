@@ -245,7 +245,11 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
 
 def test_every_event_of_the_catalog_is_a_kind_of_the_reader() -> None:
     kinds = {kind for kind, _pattern in kernel_log.KINDS} - {"kernel", "firmware", "driver"}
-    assert {name for name in RULES.signs if name.startswith("log_")} == {f"log_{kind}" for kind in kinds}
+    signs, read = {name for name in RULES.signs if name.startswith("log_")}, {f"log_{kind}" for kind in kinds}
+    assert signs == read, (
+        f"catalog/health.yml has no signs {sorted(read - signs)}, and KINDS of reading/kernel_log.py no kinds of"
+        f" {sorted(signs - read)}"
+    )
 
 
 def test_the_manual_explains_every_finding() -> None:
@@ -255,7 +259,13 @@ def test_the_manual_explains_every_finding() -> None:
     given = set(re.findall(r"patient\.say\(\s*\"(\w+)\"", code))
     given |= {f"gpu_{state}" for state in gpu_checks._SILENT_STATES}
     given |= {name for name in RULES.signs if name.startswith("log_")}
-    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == given == set(RULES.signs)
+    explained, signs = set(re.findall(r"^### (\w+)$", page, re.MULTILINE)), set(RULES.signs)
+    assert explained == signs, (
+        f"run python -m scripts.pages: docs/health.md differs from catalog/health.yml in {sorted(explained ^ signs)}"
+    )
+    assert given == signs, (
+        f"catalog/health.yml has no signs {sorted(given - signs)}, and no detector gives {sorted(signs - given)}"
+    )
 
 
 def test_every_limit_is_used() -> None:

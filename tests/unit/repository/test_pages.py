@@ -13,7 +13,7 @@ from scripts.pages import markdown
 
 def test_each_page_is_as_it_is_written() -> None:
     old = [path for path, text in pages.written().items() if path.read_text(encoding="utf-8") != text]
-    assert old == [], "run python -m scripts.pages"
+    assert old == [], f"run python -m scripts.pages, which writes {', '.join(path.name for path in old)}"
 
 
 @pytest.mark.parametrize(
