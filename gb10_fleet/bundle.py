@@ -119,8 +119,8 @@ def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out:
     listed = [f"{len(raw):>9}  {name}: {what}" for name, what, raw in files]
     text = "\n".join([*_head(), "", *listed, "", "Not in it:", *(disguise.text(line) for line in lacks or ["nothing"])])
     made = [(CONTENTS, text.encode()), *((name, raw) for name, _, raw in files)]
-    with out.open("xb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        out.chmod(0o600)
+    out.touch(0o600, exist_ok=False)
+    with tarfile.open(out, "w:gz") as archive:
         for name, raw in made:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mtime, entry.mode = len(raw), int(time.time()), 0o600

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
-import os
 import secrets
 import socket
 import ssl
@@ -18,22 +17,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url, is_address
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
 
-from gb10_fleet import authority
 from gb10_fleet.ending import by_name, show
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
 from gb10_fleet.up.people import Person, Stop
+
+if TYPE_CHECKING:  # where it is needed it is imported: no other command needs certificates
+    from gb10_fleet.authority import Authority
 
 app = typer.Typer()
 
@@ -105,15 +106,18 @@ class Kept:
             return file.unlink(missing_ok=True)
         refuse_templates(said)
         text = yaml.safe_dump({"all": dict(said)}, sort_keys=False, width=120)
-        _secret(file, f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}")
+        text = f"---\n# Written by `gb10 share`. It holds keys: nobody else may read it.\n{text}"
+        output.write(file, text, secret=True)
 
-    def authority(self) -> authority.Authority:
+    def authority(self) -> Authority:
         """Return the one that is there, or a new one."""
+        from gb10_fleet import authority
+
         key = self.folder / "share-authority-key.txt"
         if key.exists() and self.trusted.exists():
             return authority.Authority(self.trusted.read_text(encoding="ascii"), key.read_text(encoding="ascii"))
         made = authority.found("gb10-fleet share", _days("authority_days"), datetime.now(UTC))
-        _secret(key, made.key)
+        output.write(key, made.key, secret=True)
         self.trusted.write_text(made.certificate, encoding="ascii")
         return made
 
@@ -134,6 +138,8 @@ class _Share:
 
     def listed(self) -> dict[str, Any]:
         """Say who has a key, without the keys."""
+        from gb10_fleet import authority
+
         said = self.kept.read()
         names = sorted(_keys(said))
         if not names:
@@ -241,8 +247,10 @@ class _Share:
         return ""
 
 
-def _certificate(known: str, made: authority.Authority, addresses: Sequence[str]) -> str:
+def _certificate(known: str, made: Authority, addresses: Sequence[str]) -> str:
     """Return the one that is there while it is for these addresses and half of its time is left; else a new one."""
+    from gb10_fleet import authority
+
     days, now = _days("certificate_days"), datetime.now(UTC)
     if known and authority.serves(known, made, addresses) and authority.end(known) - now > timedelta(days=days / 2):
         return known
@@ -318,12 +326,3 @@ def _folder(inventories: Sequence[str]) -> Path:
 
 def _days(name: str) -> float:
     return float(catalog.load("gateway")[name]["value"])
-
-
-def _secret(file: Path, text: str) -> None:
-    """Replace a file that only its owner reads."""
-    new = file.with_name(f".{file.name}-{os.getpid()}~")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-        stream.write(text)
-    new.replace(file)

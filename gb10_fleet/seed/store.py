@@ -123,8 +123,8 @@ def write(
 def _private(path: Path, content: bytes) -> None:
     """Write a file that nobody else can read, not even for a moment."""
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
+    path.touch(0o600, exist_ok=False)
+    path.write_bytes(content)
 
 
 def image(files: Mapping[str, str], label: str) -> bytes:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import home, passwords
@@ -419,9 +420,7 @@ def _keep_token(token: str) -> None:
     """In a file of the inventory that nobody else reads."""
     file = home.inventory() / _HUB
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch(mode=0o600)
-    file.chmod(0o600)
-    file.write_text(f"---\nvllm_huggingface_token: {json.dumps(token)}\n", encoding="utf-8")
+    output.write(file, f"---\nvllm_huggingface_token: {json.dumps(token)}\n", secret=True)
 
 
 def _same_model(asked: str, known: str) -> bool:

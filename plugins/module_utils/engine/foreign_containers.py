@@ -25,7 +25,7 @@ def ended(plan: Plan, system: System) -> list[str]:
     items: list[Step[Any] | Pending] = [*plan.steps, *plan.pending]
     if not any(_ends_docker(item) for item in items):
         return []
-    return [f"{each.name} ({each.image})" for each in ended_with_docker(HostReader(system=system))]
+    return [*map(str, ended_with_docker(HostReader(system=system)))]
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def kept(plan: Plan, system: System) -> Iterator[None]:
         for each in ran if runs(host) else ():  # an undo takes Docker away
             done = system.run(["docker", "start", each.name], timeout=_START_S)
             if done.rc != 0:
-                lost.append(f"{each.name} ({each.image}): {done.words}")
+                lost.append(f"{each}: {done.words}")
     if lost:
         raise HostError(
             f"Docker was restarted, and these containers did not start again: {'; '.join(lost)}. They are not ours: "

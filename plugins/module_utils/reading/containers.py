@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -20,10 +21,13 @@ class Container(NamedTuple):
     name: str
     image: str
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.image})"
 
-def runs(host: HostReader) -> bool:
+
+def runs(host: HostReader, pid_file: str = _PID) -> bool:
     """By pid file: asking its socket could start a daemon that systemd activates on demand."""
-    pid = host.number(_PID)
+    pid = host.number(pid_file)
     return pid is not None and host.path(f"/proc/{pid}").exists()
 
 
@@ -47,14 +51,22 @@ def ask(host: HostReader, resource: str) -> Any:
         return None
 
 
+def ask_info(host: HostReader) -> dict[str, Any]:
+    """What the engine says of itself; empty if there is nothing in time."""
+    said = ask(host, "/info")
+    return said if isinstance(said, dict) else {}
+
+
 def ended_with_docker(host: HostReader) -> list[Container]:
-    """Those of others that run and that a restart of Docker ends: none where `live-restore` keeps them."""
-    if not runs(host):
+    """Those of others that run and that a restart of Docker ends."""
+    return ended(host, ask_info(host)) if runs(host) else []
+
+
+def ended(host: HostReader, info: Mapping[str, Any]) -> list[Container]:
+    """The same of an engine that runs and has said `info`: none where its `live-restore` keeps them."""
+    if info.get("LiveRestoreEnabled"):
         return []
-    info, listed = ask(host, "/info"), ask(host, "/containers/json")
-    if isinstance(info, dict) and info.get("LiveRestoreEnabled"):
-        return []
-    found = []
+    listed, found = ask(host, "/containers/json"), []
     for said in listed if isinstance(listed, list) else ():
         try:
             name, image = str(said["Names"][0]).lstrip("/"), str(said["Image"])

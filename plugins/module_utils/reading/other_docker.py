@@ -69,8 +69,7 @@ def _rootless(host: HostReader) -> list[OtherDocker]:
 def _containers(host: HostReader, kind: str) -> list[str] | None:
     if kind not in _PID_FILES:
         return None
-    pid = host.number(_PID_FILES[kind])
-    if pid is None or not host.path(f"/proc/{pid}").exists():
+    if not containers.runs(host, _PID_FILES[kind]):
         return []
     said = containers.ask(host, "/containers/json")
     return sorted(map(_name, said))[:_MOST_NAMES] if isinstance(said, list) else None

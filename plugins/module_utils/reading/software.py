@@ -120,17 +120,16 @@ def read_docker(host: HostReader, packages: Mapping[str, str]) -> Docker:
     }
     if not containers.runs(host):
         return facts
-    said = containers.ask(host, "/info")
-    said = said if isinstance(said, dict) else {}
+    said = containers.ask_info(host)
     version, driver = said.get("ServerVersion"), said.get("CgroupDriver")
     # Containers come and go, and a fact that changes costs a call; so only where a refusal has to name them.
-    others = containers.ended_with_docker(host) if driver == "systemd" else []
+    others = containers.ended(host, said) if driver == "systemd" else []
     return {
         "present": True,
         "version": version or facts["version"],
         "running": True,
         "cgroup_driver": driver or None,
-        "ends": [f"{each.name} ({each.image})" for each in others],
+        "ends": [*map(str, others)],
     }
 
 

@@ -48,10 +48,12 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def write(path: Path, text: str) -> None:
-    """Replace a file: whole or not at all."""
+def write(path: Path, text: str, *, secret: bool = False) -> None:
+    """Replace a file: whole or not at all. A secret is its owner's alone, from its first moment on."""
     new = path.with_name(f".{path.name}-{os.getpid()}")
+    new.unlink(missing_ok=True)
     try:
+        new.touch(0o600 if secret else 0o666, exist_ok=False)
         new.write_text(text, encoding="utf-8")
         new.replace(path)
     finally:

@@ -48,8 +48,7 @@ class Disguise:
         own = {name: word for word, several in names.items() for name in several if name}
         for name, word in own.items():
             self._word(word, name)
-        self._own = own
-        longest = sorted(own, key=len, reverse=True)
+        self._own, longest = own, sorted(own, key=len, reverse=True)
         # With the domain behind a host: it tells more than the name.
         each = "|".join(re.escape(name) + (r"(?:\.[a-z][\w-]*)*" if own[name] == "host" else "") for name in longest)
         self._names = re.compile(rf"(?<![\w.-])(?:{each})(?![\w-])", re.IGNORECASE) if own else None

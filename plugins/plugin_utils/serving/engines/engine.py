@@ -41,6 +41,10 @@ def _nothing(_entry: Entry) -> Iterator[str]:
     yield from ()
 
 
+def _no_environment(_ready_timeout: int) -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """One of the engines. CONTRIBUTING.md has the recipe for another."""
@@ -50,7 +54,7 @@ class Engine:
     # The command line: what follows the program, and the flags in it that the role sets itself.
     words: Callable[[Start], Sequence[object]]
     own_flags: frozenset[str]
-    environment: Callable[[int], Mapping[str, Any]]  # of the seconds that a start may take
+    environment: Callable[[int], Mapping[str, Any]] = _no_environment  # of the seconds that a start may take
     # The image: the program that it must have.
     program: str
     # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
@@ -65,9 +69,7 @@ class Engine:
     # Which files of the model it takes, as vllm_model_exclude says it; None: what that says.
     files: Callable[[Entry], list[str]] | None = None
     key_variable: str = ""  # of the environment: the key that clients send; empty: none that others cannot read
-    address_variable: str = (
-        ""  # of the environment: where other ranks find this one; empty: it serves on one host alone
-    )
+    address_variable: str = ""  # of the environment: where other ranks find this one; empty: on one host alone
 
 
 _ONLY_VLLM = "only vLLM is told"

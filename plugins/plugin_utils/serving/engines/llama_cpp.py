@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
 
@@ -35,10 +34,6 @@ def _words(start: Start) -> list[object]:
 def _path(start: Start, key: str) -> str:
     folder = f"{_HUB}/models--{start.model.replace('/', '--')}/snapshots/{start.revision}"
     return f"{folder}/{start.own[key]}"
-
-
-def _environment(_ready_timeout: int) -> dict[str, Any]:
-    return {}
 
 
 def _files(entry: Entry) -> list[str]:
@@ -76,7 +71,6 @@ ENGINE = Engine(
         *("--mmproj", "-mm", "--ctx-size", "-c", "--parallel", "-np", "--n-gpu-layers", "--gpu-layers", "-ngl"),
         *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
     }),
-    environment=_environment,
     program="/app/llama-server",
     metrics="llamacpp",
     keys={"gguf": {"type": "str"}, "mmproj": {"type": "str"}, "slots": {"type": "int"}},

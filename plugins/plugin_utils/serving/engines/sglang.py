@@ -53,10 +53,6 @@ def _figure(name: str) -> Any:
     return catalog.load("engines")["sglang_memory"][name]["value"]
 
 
-def _environment(_ready_timeout: int) -> dict[str, Any]:
-    return {}
-
-
 def _mistakes(entry: Entry) -> Iterator[str]:
     beside = _beside_gib(entry.get("extra_args", ()))
     if 0 < float(entry.get("memory_gib", 0)) <= beside:
@@ -78,7 +74,6 @@ ENGINE = Engine(
         *("--dist-init-addr", "--nccl-init-addr", "--host", "--port", "--enable-metrics", "--mem-fraction-static"),
         *("--api-key", "--admin-api-key", "--config", "--ssl-keyfile-password"),
     }),
-    environment=_environment,
     program="python3",
     metrics="sglang",
     needs=("image", "port", "memory_gib", "model"),
