@@ -13,7 +13,7 @@ with containers is left out: interfaces without hardware and without an IPv4 add
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import Preference
@@ -137,10 +137,10 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     found: Facts = {
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": running.read_boot_id(host),
-        "kernel": running.read_kernel(host),  # type: ignore[typeddict-item]  # the controller refuses null
+        "kernel": cast("str", running.read_kernel(host)),  # the controller refuses null
         "kho_off": running.read_kho_off(host),
         "architecture": host.machine,
-        "memory_bytes": bytes_of.get("MemTotal"),  # type: ignore[typeddict-item]  # and this
+        "memory_bytes": cast("int", bytes_of.get("MemTotal")),  # and this
         "memory_available_bytes": bytes_of.get("MemAvailable"),
         "memory_pinned_bytes": bytes_of.get("Hugetlb"),
         "memory_blocks": Notes().read("memory_blocks", lambda: memory.read_blocks(host)),
