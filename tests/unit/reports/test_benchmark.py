@@ -23,7 +23,7 @@ from tests.support.proofs import NOW
 SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
 LIMITS = {name: entry["value"] for name, entry in THRESHOLDS["benchmark"].items()}
-GPT = "openai/gpt-oss-120b"  # mxfp4, 57 to 60 tok/s on one host
+GPT = "openai/gpt-oss-120b"  # mxfp4, 32 to 35 tok/s on one host; published 57 to 60 are above what the memory allows
 QWEN = "Qwen/Qwen3-235B-A22B-GPTQ-Int4"  # 17.0 on two, 36.4 in sum of four
 HEALTHY = (2418.0, 86.2, 96.0, 0x0)
 # The power-delivery fault as NVIDIA forum 355255 has it.
@@ -104,14 +104,14 @@ def build(
     ("tokens_per_s", "gpu", "verdict"),
     [
         (58.0, HEALTHY, "as_expected"),
-        (57.0 * 0.75, HEALTHY, "as_expected"),
-        (57.0 * 0.74, HEALTHY, "slow"),
-        (57.0 * 0.46, HEALTHY, "third_of_expected"),
-        (57.0 * 0.33, HEALTHY, "third_of_expected"),
-        (57.0 * 0.33, FAULT, "power_fault"),
-        (57.0 * 0.33, IDLE, "third_of_expected"),
+        (32.0 * 0.75, HEALTHY, "as_expected"),
+        (32.0 * 0.74, HEALTHY, "slow"),
+        (32.0 * 0.46, HEALTHY, "third_of_expected"),
+        (32.0 * 0.33, HEALTHY, "third_of_expected"),
+        (32.0 * 0.33, FAULT, "power_fault"),
+        (32.0 * 0.33, IDLE, "third_of_expected"),
         (58.0, FAULT, "power_fault"),  # the next prompt may be longer
-        (57.0 * 0.33, HOT, "throttled"),
+        (32.0 * 0.33, HOT, "throttled"),
         (58.0, IDLE, "as_expected"),
     ],
 )
@@ -122,11 +122,11 @@ def test_verdicts(tokens_per_s: float, gpu: tuple[float, float, float, int], ver
 
 
 def test_a_third_leads_to_the_power_supply_and_says_so() -> None:
-    seen = build({"spark-a": readings(*HEALTHY)}, 19.0)
-    assert "0.33 of the expected 57 to 60 tok/s, as a power supply that throttles makes it" in seen["text"]
+    seen = build({"spark-a": readings(*HEALTHY)}, 10.6)
+    assert "0.33 of the expected 32 to 35 tok/s, as a power supply that throttles makes it" in seen["text"]
     assert "spark-a: 2418 MHz, 86.2 W" in seen["text"]
     assert "power off spark-a, pull the power supply out of the wall" in seen["way_out"]
-    unseen = build({"spark-a": readings(*IDLE)}, 19.0)
+    unseen = build({"spark-a": readings(*IDLE)}, 10.6)
     assert "too few readings under load of spark-a" in unseen["way_out"]
 
 
@@ -165,10 +165,10 @@ def test_other_conditions_have_no_expectation(
 
 
 @pytest.mark.parametrize(
-    ("version", "tokens"), [("0.19.0", "57 to 60"), ("0.28.0", "33.81"), ("0.33.0", ""), (None, "")]
+    ("version", "tokens"), [("0.19.0", "32 to 35"), ("0.28.0", "33.81"), ("0.33.0", ""), (None, "")]
 )
 def test_what_another_version_does_is_no_pass_mark(version: str | None, tokens: str) -> None:
-    said = {"model": GPT, "quantization": "mxfp4", "hosts": 1, "version": version}
+    said = {"model": GPT, "quantization": "mxfp4", "hosts": 1, "version": version, "args": []}
     found, why = benchmark.expectation(said, 1)
     assert (found.text if found else "") == (f"{tokens} tok/s" if tokens else "")
     assert bool(why) is not bool(tokens)
@@ -205,7 +205,7 @@ def test_figures_and_what_people_read() -> None:
     assert (step["first_token_ms"], step["prefix_hit_rate"]) == (250.0, 0.375)
     assert "2 requests of others were running" in step["text"]
     table = benchmark.table(step["document"])
-    assert table[1].split() == ["c", "1", "58.0", "51.2", "57", "to", "60", "tok/s", "250", "ms", "38%", "as_expected"]
+    assert table[1].split() == ["c", "1", "58.0", "51.2", "32", "to", "35", "tok/s", "250", "ms", "38%", "as_expected"]
     assert benchmark.findings(step["document"]) == []
     assert build({"spark-a": readings(*HEALTHY)}, prefix_cache=None)["prefix_hit_rate"] is None
 
