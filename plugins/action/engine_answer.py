@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
@@ -28,6 +29,8 @@ class ActionModule(ModuleFront):
         result: Said = super().run(tmp, task_vars)
         if said := result.get("engine"):
             asked, flags = str(self._task.args.get("model")), self._task.args.get("flags") or {}
+            question = {name: self._task.args.get(name) for name in engine.QUESTION}
+            last_facts.keep_answer(self._name, question, said)
             if refusal := engine.refusal(said, asked):
                 result["msg"] = printable(refusal)
             else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
@@ -25,6 +25,9 @@ _ASKED = {
         *("--hf-overrides", "--trust-remote-code"),
     )
 }
+
+
+QUESTION = ("images", "model", "revision", "flags")
 
 
 class Layers(TypedDict):
@@ -55,6 +58,18 @@ class Answer(TypedDict):
 def problem(said: Any) -> str | None:
     """The first value that is none of ours."""
     return schema.problem(said, Answer, "engine")
+
+
+def kept(answers: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Asked | None:
+    """Find the first answer to this question; `wanted` has the one image that is asked for."""
+    for each in answers:
+        question, said = each.get("question"), each.get("said")
+        if not isinstance(question, dict) or problem(said):
+            continue
+        same = all(question.get(name) == wanted[name] for name in QUESTION if name != "images")
+        if same and wanted["image"] in (question.get("images") or ()):
+            return Asked(str(each.get("host")), said)
+    return None
 
 
 def refusal(said: Mapping[str, Any], model: str) -> str:

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_eng
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, MOST, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
@@ -25,6 +26,7 @@ from typer.testing import CliRunner
 from gb10_fleet import cli
 from gb10_fleet import engine as asking
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.plan_and_role import lines, role
 from tests.support.vllm_plans import alone, paired
 
 MODEL, COMMIT = "openai/gpt-oss-120b", "c" * 40
@@ -303,3 +305,29 @@ def test_the_command_asks_the_host_and_counts_with_its_answer(monkeypatch: pytes
     failed = CliRunner().invoke(cli.app, [*words, "spark-b"])
     assert failed.exit_code == 2 and "this host has no image x" in failed.output
     assert CliRunner().invoke(cli.app, ["plan", MODEL, "--ask", "spark-a"]).exit_code == 2, "no inventory"
+
+
+def test_the_next_plan_counts_with_what_was_said_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    question = {name: value for name, value in role(lines(planned())).asks.items() if name in engine.QUESTION}
+    assert question["flags"], "what the role asks is what the plan looks for"
+
+    def said() -> str:
+        return " ".join(CliRunner().invoke(cli.app, ["plan", MODEL]).output.split())
+
+    last_facts.keep_answer("spark-b", {**question, "revision": "other"}, SAID)
+    last_facts.keep_answer("spark-b", {**question, "images": ["other:1"]}, SAID)
+    last_facts.keep_answer("spark-b", question, {"odd": 1})
+    assert "said by" not in said()
+    last_facts.keep_answer("spark-a", question, SAID)
+    assert "weights 64.0 (said by vLLM on spark-a)" in said()
+    last_facts.keep_answer("spark-a", question, {**SAID, "refusal": "ValueError: no", "firm": True})
+    assert "vLLM 0.32.0 on spark-a does not take it: ValueError: no" in said() and "said by" not in said()
+
+
+def test_a_machine_remembers_only_so_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(last_facts, "MOST_ANSWERS", 3)
+    for number in range(5):
+        last_facts.keep_answer("a", {"model": str(number)}, SAID)
+    assert len(list(last_facts.answers())) == 3
