@@ -63,7 +63,7 @@ def quantile(freedom: int, share: float) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return z + sum(term / freedom ** (place + 1) for place, term in enumerate(terms))
+    return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def siblings(

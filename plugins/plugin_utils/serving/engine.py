@@ -64,7 +64,7 @@ def kept(answers: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Ask
     """Find the first answer to this question; `wanted` has the one image that is asked for."""
     for each in answers:
         question, said = each.get("question"), each.get("said")
-        if not isinstance(question, dict) or problem(said):
+        if not isinstance(question, dict) or not isinstance(said, dict) or problem(said):
             continue
         same = all(question.get(name) == wanted[name] for name in QUESTION if name != "images")
         if same and wanted["image"] in (question.get("images") or ()):
@@ -96,7 +96,7 @@ def flags(arguments: Mapping[str, str | None]) -> dict[str, Any]:
 def flags_of(version: str | None, words: Sequence[str]) -> dict[str, Any]:
     """The same of the words of `vllm serve MODEL`; of two equal flags the last one holds."""
     given = vllm_cli.words(version, words).values
-    return flags({flag: (list(values) or [None])[-1] for flag, values in given.items()})
+    return flags({flag: (list(values) or [""])[-1] or None for flag, values in given.items()})
 
 
 def _value(text: str | None) -> Any:

@@ -18,14 +18,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
 from tests.support.fitting import misfit
+from tests.support.load_figures import GPT, HEALTHY, Readings, readings, result
 from tests.support.proofs import NOW
 
 SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
 LIMITS = {name: entry["value"] for name, entry in THRESHOLDS["benchmark"].items()}
-GPT = "openai/gpt-oss-120b"  # mxfp4, 32 to 35 tok/s on one host; published 57 to 60 are above what the memory allows
 QWEN = "Qwen/Qwen3-235B-A22B-GPTQ-Int4"  # 17.0 on two, 36.4 in sum of four
-HEALTHY = (2418.0, 86.2, 96.0, 0x0)
 # The power-delivery fault as NVIDIA forum 355255 has it.
 FAULT = (507.0, 12.0, 96.0, 0x0)
 # As vLLM 0.17 to 0.32 name them in `vllm.v1.spec_decode.metrics`.
@@ -36,34 +35,6 @@ DRAFTED = "".join(
 HOT = (900.0, 30.0, 96.0, 0x20)
 IDLE = (208.0, 4.5, 0.0, 0x1)
 LOAD = Load(GPT, "served", "http://127.0.0.1:8000", 8, 2, 512, 256, 128, 7, 900)
-
-
-def result(tokens_per_s: float = 50.0, concurrency: int = 1, completed: int = 4) -> dict[str, Any]:
-    """The keys of `vllm bench serve` 0.17.0, 0.19.0 and 0.33.0 without --save-detailed (`vllm.benchmarks.serve`)."""
-    latency = {
-        f"{kind}_{name}_ms": value
-        for name, value in (("ttft", 250.0), ("tpot", 1000 / tokens_per_s), ("itl", 1000 / tokens_per_s))
-        for kind in ("mean", "median", "std", "p99")
-    }
-    return {
-        "date": "20261122-120000", "endpoint_type": "openai", "backend": "openai", "label": None, "model_id": GPT,
-        "tokenizer_id": GPT, "num_prompts": 4, "request_rate": "inf", "burstiness": 1.0, "max_concurrency": concurrency,
-        "duration": 10.0, "completed": completed, "failed": 4 - completed, "total_input_tokens": 2048,
-        "total_output_tokens": 512, "request_throughput": 0.4, "request_goodput": None, "output_throughput": 51.2,
-        "total_token_throughput": 256.0, "max_output_tokens_per_s": 60.0, "max_concurrent_requests": 2, "rtfx": 0.0,
-        **latency,
-    }  # fmt: skip
-
-
-Readings = list[dict[str, Any] | None]
-
-
-def readings(clock: float, power: float, utilization: float, reasons: int, count: int = 6) -> Readings:
-    one = {
-        "clock_mhz": clock, "power_w": power, "temperature_c": 60.0, "utilization_percent": utilization,
-        "event_reasons": reasons, "driver": "580.142",
-    }  # fmt: skip
-    return [one] * count
 
 
 def build(

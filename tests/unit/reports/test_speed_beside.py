@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,9 +13,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, speed_beside
 
+from tests.support.load_figures import HEALTHY, readings, result
 from tests.support.proofs import NOW
-from tests.unit.reports.test_benchmark import HEALTHY, SCHEMA, readings, result
 
+SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
 REQUEST = {"prompts": 4, "input_tokens": 512, "shared_tokens": 256, "output_tokens": 128}
 
