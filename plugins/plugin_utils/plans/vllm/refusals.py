@@ -73,9 +73,9 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
 
 def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, engine: Engine) -> Iterator[str]:
     """Of another engine than vLLM: what holds for any, and the flags that are the role's own."""
-    for check in (_model, _image, _cluster, _listening, _bounds, _name, _secrets, _registry, _directory, _source):
+    of_any = (_model, _speculative, _image, _cluster, _listening, _bounds, _name, _secrets, _registry, _directory)
+    for check in (*of_any, _source, _environment):
         yield from check(view, settings)
-    yield from _environment(view, settings)
     yield from vllm_widening.refusals(view, settings)
     yield from _share(settings, memory_gib)
     flags = [word.partition("=")[0].replace("_", "-") for word in settings.vllm_extra_args]

@@ -87,8 +87,8 @@ def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[
 
 
 def _is_flag(word: str, known: frozenset[str]) -> bool:
-    """argparse takes the beginning of a flag for the flag."""
-    return word in known or any(flag.startswith(word) for flag in known)
+    """argparse takes the beginning of a flag for the flag, where no other begins so."""
+    return word in known or len([flag for flag in known if flag.startswith(word)]) == 1
 
 
 @cache
