@@ -42,6 +42,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
     lacking,
     lend,
     link,
+    marker_of,
     name_of,
     need_room,
     on_the_disk_of,
@@ -106,7 +107,7 @@ class Files:
 
     @property
     def marker(self) -> Path:
-        return self.state / f"{self.folder.name}@{self.revision}.json"
+        return self.state / marker_of(self.model, self.revision, self.exclude)
 
     @property
     def stage(self) -> Path:
