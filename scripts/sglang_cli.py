@@ -15,6 +15,7 @@ from pathlib import Path
 
 from scripts.gates import ROOT
 
+_OFFER = "EntryClass"
 CATALOG = ROOT / "catalog" / "sglang_cli.json"
 SOURCE = (
     "sglang/srt/server_args.py and sglang/srt/arg_groups of each release on the Python package index, read 2026-11-28"
@@ -24,15 +25,17 @@ SOURCE = (
 def main(argv: list[str]) -> int:
     """Write the file anew, of all folders that are named."""
     found = {version: flags(Path(folder)) for version, _, folder in (each.partition("=") for each in argv)}
+    newest = Path(argv[-1].partition("=")[2])
     names = sorted({flag for known in found.values() for flag in known})
     text = {
         "source": SOURCE,
         "versions": list(found),
+        "architectures": sorted(architectures(newest)),  # of the last version that is named
         "flags": {name: [version for version in found if name not in found[version]] for name in names},
     }
     lines = (
         json.dumps(text, indent=None)
-        .replace('"flags": {', '"flags": {\n')
+        .replace('"flags": {', '\n"flags": {\n')
         .replace("], ", "],\n")
         .replace("]}}", "]}}\n")
     )
@@ -46,6 +49,14 @@ def flags(root: Path) -> frozenset[str]:
     files = [folder / "server_args.py", *sorted((folder / "arg_groups").rglob("*.py"))]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     return frozenset(flag for tree in trees for node in ast.walk(tree) for flag in _of_node(node))
+
+
+def architectures(root: Path) -> frozenset[str]:
+    """Return the models that a release has: what each of its files offers as EntryClass."""
+    files = sorted((root / "sglang" / "srt" / "models").rglob("*.py"))
+    nodes = (node for path in files for node in ast.parse(path.read_text(encoding="utf-8")).body)
+    offered = (node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == _OFFER)
+    return frozenset(node.id for value in offered for node in ast.walk(value) if isinstance(node, ast.Name))
 
 
 def _of_node(node: ast.AST) -> Iterator[str]:

@@ -26,6 +26,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     vllm_cli,
     ways_out,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import choice
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.choice import Comparison
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
@@ -139,6 +141,7 @@ class Plan:
             "rejected": [{"checkpoint": name, "reason": reason} for name, reason in self.rejected],
             "fired": [asdict(rule) for rule in self.fired],
             "refused": self.refused,
+            **self.comparison.as_dict(),
             "variables": self.variables,
         }
 
@@ -196,6 +199,11 @@ class Plan:
             return ""
         apart = "with draft tokens, " if found.drafts and not self.bound.drafts else ""
         return f"{found.text} ({apart}{found.conditions}; {found.source})"
+
+    @property
+    def comparison(self) -> Comparison:
+        """Return which engines can serve it, where that is more than vLLM."""
+        return choice.compare(self)
 
     def explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]

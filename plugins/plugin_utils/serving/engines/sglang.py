@@ -49,11 +49,12 @@ def _drafts(wish: Wish | None) -> Iterator[object]:
 
 def _static(start: Start) -> float:
     """Return the share for weights and KV cache: SGLang takes activations and graphs beside it."""
-    kept = 1 - _beside_gib(start.further) / start.memory_gib
+    kept = 1 - beside_gib(start.further) / start.memory_gib
     return math.floor(start.share * kept * 1000) / 1000
 
 
-def _beside_gib(further: Any) -> float:
+def beside_gib(further: Any) -> float:
+    """Return what it takes beside weights and KV cache."""
     chunk = _chunk(further) or _figure("chunked_prefill")
     return float(_figure("constant_gib") + chunk * _figure("mib_per_token") / 1024)
 
@@ -70,7 +71,7 @@ def _figure(name: str) -> Any:
 
 
 def _mistakes(entry: Entry) -> Iterator[str]:
-    beside = _beside_gib(entry.get("extra_args", ()))
+    beside = beside_gib(entry.get("extra_args", ()))
     if 0 < float(entry.get("memory_gib", 0)) <= beside:
         yield (
             f"memory_gib is {entry['memory_gib']}, and SGLang takes {beside:.1f} GiB beside weights and KV cache. Give "
