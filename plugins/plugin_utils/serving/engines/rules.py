@@ -8,47 +8,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 _TAG = re.compile(r":v?(\d+[.]\d+[.]\d+(?:[.]?(?:post|rc|dev)\d+)?)(?:-[^@]*)?(?:@|\Z)")
 
 
-class Said(NamedTuple):
-    """A rule that fits."""
-
-    id: str
-    refuses: bool
-    text: str
-    way_out: str
-    accepted: str
-
-    @property
-    def refusal(self) -> str:
-        return f"rule {self.id}: {self.text}. Fix: {self.way_out}; or {self._acceptance}."
-
-    @property
-    def finding(self) -> Mapping[str, Any]:
-        """As the rules of vLLM have it."""
-        way_out = f"{self.way_out}; or {self._acceptance}"
-        return {"id": self.id, "severity": "warn", "fact": self.text, "way_out": way_out, "accepted": self.accepted}
-
-    @property
-    def _acceptance(self) -> str:
-        return f"if it does not hold here, accept: {{{self.id}: WHY}}"
-
-
 def judge(
     engine: str, image: str, version: str, words: Sequence[str], hosts: int, accepted: Mapping[Any, Any]
-) -> tuple[Said, ...]:
+) -> tuple[Fired, ...]:
     """All that fit. Without a known version a rule that is of some versions warns, and refuses nothing."""
     known = version or version_of(image)
-    reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
+    reasons = {str(name): reason for name, reason in accepted.items() if isinstance(reason, str)}
     return tuple(
-        each._replace(refuses=each.refuses and not reasons.get(each.id), accepted=reasons.get(each.id, ""))
+        replace(each, accepted=reasons.get(each.id) or None)
         for each in (*_by_catalog(engine, known, words, hosts), *_unknown_flags(engine, known, words))
     )
 
@@ -59,7 +37,7 @@ def version_of(image: str) -> str:
     return found[1] if found else ""
 
 
-def _by_catalog(engine: str, version: str, words: Sequence[str], hosts: int) -> Iterator[Said]:
+def _by_catalog(engine: str, version: str, words: Sequence[str], hosts: int) -> Iterator[Fired]:
     line = " ".join(words)
     for rule in catalog.load("engines")["rules"]:
         fits = rule["engine"] == engine and hosts >= rule.get("hosts", 1)
@@ -69,11 +47,11 @@ def _by_catalog(engine: str, version: str, words: Sequence[str], hosts: int) -> 
         if of_some and not models.within(version or None, rule["versions"], unknown=True):
             continue
         unknown = " (of which version the image is, nobody said)" if of_some and not version else ""
-        refuses = rule["severity"] == "refuse" and not unknown
-        yield Said(rule["id"], refuses, f"{rule['fact']}{unknown}", rule["way_out"], "")
+        severity = "warn" if unknown else rule["severity"]
+        yield Fired(rule["id"], severity, f"{rule['fact']}{unknown}", rule["way_out"], (rule["source"],))
 
 
-def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[Said]:
+def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[Fired]:
     """Flags that no parser of this version has; of a version that the catalog lacks nobody knows."""
     flags = _flags(engine)
     if version not in flags:
@@ -83,7 +61,8 @@ def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[
         elsewhere = [flag for flag in strange if any(flag in known for known in flags.values())]
         more = f"; {', '.join(elsewhere)} is of another version" if elsewhere else ""
         text = f"this version has no {', '.join(strange)}{more}"
-        yield Said(f"{engine}_flag", True, text, "leave it out, or take an image that has it", "")
+        sources = (f"catalog/{engine}_cli.json",)
+        yield Fired(f"{engine}_flag", "error", text, "leave it out, or take an image that has it", sources)
 
 
 def _is_flag(word: str, known: frozenset[str]) -> bool:
