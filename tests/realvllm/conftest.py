@@ -14,11 +14,15 @@ from tests.realvllm.real import BIN, LONGEST_S, Real, make_model, train
 MISSING = "GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested"
 
 
-OWN_NAMES = ("test_real_llama_cpp.py", "test_real_sglang_parser.py")
+OWN_NAMES = ("test_real_beside.py", "test_real_llama_cpp.py", "test_real_sglang_parser.py")
+
+
+def there_is_a_vllm() -> bool:
+    return (BIN / "vllm").is_file() and bool(os.environ.get("GB10_REAL_VLLM"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if (BIN / "vllm").is_file() and os.environ.get("GB10_REAL_VLLM"):
+    if there_is_a_vllm():
         return
     for item in items:
         if Path(__file__).parent in item.path.parents and item.path.name not in OWN_NAMES:
