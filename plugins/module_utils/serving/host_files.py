@@ -269,7 +269,7 @@ class Files:
         if shut:
             way_out = f"`chmod go+rx {shut}`, then run again"
             raise FilesError(
-                "unreadable", f"{shut} is closed to vLLM's container, which has no power over files", way_out
+                "unreadable", f"{shut} is closed to the service's container, which has no power over files", way_out
             )
         private_folder(self.state)
         write(self.marker, json.dumps({**model.as_dict(), "exclude": self.exclude}))
