@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.realvllm.real import BIN, LONGEST_S, Real, make_model, train
-
-MISSING = "GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested"
-
+from tests.realvllm.real import BIN, LONGEST_S, MISSING, Real, make_model, there_is_a_vllm, train
 
 OWN_NAMES = ("test_real_beside.py", "test_real_llama_cpp.py", "test_real_sglang_parser.py")
-
-
-def there_is_a_vllm() -> bool:
-    return (BIN / "vllm").is_file() and bool(os.environ.get("GB10_REAL_VLLM"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,10 +20,9 @@ from typing import Any
 import pytest
 
 from tests.realvllm import fleet as real_fleet
-from tests.realvllm.conftest import MISSING, there_is_a_vllm
 from tests.realvllm.fleet import CHAT, RealSpark
-from tests.realvllm.real import LONGEST_S
-from tests.realvllm.test_real_llama_cpp import ENTRY, GGUF, SERVER
+from tests.realvllm.llama import ENTRY, GGUF, SERVER
+from tests.realvllm.real import LONGEST_S, MISSING, there_is_a_vllm
 from tests.support import router_fleet
 from tests.support.ports import free_port
 from tests.support.router_fleet import KEY, Fleet, Spark, await_port

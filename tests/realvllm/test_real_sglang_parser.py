@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.serving.test_community_recipes import RECIPES, engine_of, plans
+from tests.support.community_recipes import OF_SGLANG, RECIPES, plans
 
 PYTHON = os.environ.get("GB10_SGLANG_PYTHON", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="GB10_SGLANG_PYTHON names none: SGLang's own parser NOT asked")
@@ -22,7 +22,7 @@ for line in json.load(sys.stdin):
 """
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if engine_of(name) == "sglang"])
+@pytest.mark.parametrize("name", OF_SGLANG)
 def test_it_accepts_what_each_rank_is_started_with(name: str) -> None:
     fork = set(RECIPES[name].get("fork", ()))
     ranks = [plan.services[0].argv for plan in plans(name)]

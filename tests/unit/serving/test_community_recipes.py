@@ -9,21 +9,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
-from ansible.inventory.manager import InventoryManager
-from ansible.parsing.dataloader import DataLoader
-from ansible.vars.manager import VariableManager
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planner import VllmPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
-from tests.support.proofs import ROOT, facts
+from tests.support.community_recipes import FOLDER, OF_SGLANG, RECIPES, engine_of, plans
 
-FOLDER = ROOT / "examples/recipes"
-RECIPES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests/fixtures/engines/recipes.yml").read_text())
 CANNOT = {"atlas-minimax-m2.7-two": "vllm_services.minimax.engine must be one of: vllm, sglang, llama_cpp, got: atlas"}
 SHORT = {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "--tp": "--tp-size"}
 ONE = {"--tensor-parallel-size", "--pipeline-parallel-size", "--tp-size", "--pp-size"}  # of 1: as if nobody said it
@@ -37,21 +28,6 @@ OURS = {
     },
     "llama_cpp": {"--alias", "--parallel", "--n-gpu-layers", "--spec-draft-ngl", "--metrics"},
 }  # fmt: skip
-
-
-def plans(name: str) -> list[VllmPlan]:
-    """What each host of the example would get, the head first."""
-    loader = DataLoader()
-    inventory = InventoryManager(loader=loader, sources=[str(FOLDER / f"{name}.yml")])
-    variables = VariableManager(loader=loader, inventory=inventory)
-    of = {host.name: variables.get_vars(host=host) for host in inventory.get_hosts("sparks")}
-    seen = []
-    for host in of:
-        others = [each for each in of if each != host]
-        peers, given = {each: facts(each) for each in others}, {each: of[each] for each in others}
-        members = list(of) if "gb10_cluster" in of[host] else [host]
-        seen.append(vllm.plan(View(host, facts(host), of[host], members, peers, given)))
-    return seen
 
 
 @cache
@@ -83,12 +59,6 @@ def flags(line: Sequence[str]) -> dict[str, list[Any]]:
     return {flag: said for flag, said in found.items() if flag not in ONE or said != ["1"]}
 
 
-def engine_of(name: str) -> str:
-    (entry,) = yaml.safe_load((FOLDER / f"{name}.yml").read_text())["sparks"]["vars"]["vllm_services"].values()
-    engine: str = entry.get("engine", "vllm")
-    return engine
-
-
 def test_thirteen_of_fourteen_are_written() -> None:
     assert {path.stem for path in FOLDER.glob("*.yml")} == {*RECIPES, *CANNOT}
     assert len(RECIPES) == 13 and len(CANNOT) == 1
@@ -107,7 +77,7 @@ def test_the_plan_has_the_command_line_of_the_recipe(name: str) -> None:
     assert ours.keys() - theirs.keys() - OURS[engine_of(name)] - PLACES - ONE == set()
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if engine_of(name) == "sglang"])
+@pytest.mark.parametrize("name", OF_SGLANG)
 def test_sglang_has_all_flags_of_all_ranks(name: str) -> None:
     known = rules._flags("sglang")[RECIPES[name]["reads"]] | set(RECIPES[name].get("fork", ()))
     ranks = [plan.services[0].argv for plan in plans(name)]

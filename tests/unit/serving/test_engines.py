@@ -221,6 +221,16 @@ def test_a_draft_of_llama_cpp_may_be_of_the_same_repository() -> None:
     assert own.files.draft is None
 
 
+def test_a_service_that_changes_its_engine_stays_the_same_for_everybody_else() -> None:
+    """So a wave takes it there and back: only the settings of its unit differ, and they restart it."""
+    same = {"served_model_name": "chat", "memory_gib": 60}
+    old, new, back = (made({"own": entry(name, **same)})["own"] for name in ("vllm", "sglang", "vllm"))
+    for key in ("unit", "container", "config", "port", "url", "served_name", "memory_gib", "health", "members"):
+        assert getattr(old, key) == getattr(new, key), key
+    assert old.program != new.program and old.config in new.restart_on
+    assert back == old
+
+
 def test_engines_of_a_cluster_agree() -> None:
     plan = view({"own": entry("sglang")}, hosts=2)
     plan.given["spark-b"]["vllm_services"] = {"own": entry("vllm", engine="vllm")}
