@@ -86,6 +86,7 @@ class Plan:
     asked: Sequence[str] = ()  # the options that leave less to choose from
     less: Sequence[str] = ()  # where nothing fits: what would, of each option that was asked
     given: Given = field(default_factory=Given)
+    memory_gib: int = 0  # of the smallest host
 
     @property
     def args(self) -> tuple[str, ...]:
@@ -276,7 +277,7 @@ def plan(
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
-    found = replace(found, asked=options, given=given or Given())
+    found = replace(found, asked=options, given=given or Given(), memory_gib=int(smallest // memory_fit.GIB))
     if choice.checkpoint is None or choice.fit is None:
         found = replace(found, less=wanted.less(found, smallest))
         return _without_checkpoint(found, smallest, only)

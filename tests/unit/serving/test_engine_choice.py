@@ -55,7 +55,7 @@ def test_what_was_measured_faster_than_all_of_vllm_is_named(monkeypatch: pytest.
 
 def test_what_does_not_fit_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, FASTER)
-    found = planned(gib=52)
+    found = replace(planned(gib=52), memory_gib=121)
     assert found.checkpoint is not None and found.fit is not None
     tight = replace(found, fit=replace(found.fit, need={**found.fit.need, "kv_cache": 30.0}))
     assert "GiB, and 40 are there" in tight.comparison.choices[1].text and tight.comparison.best == "vllm"
@@ -63,7 +63,8 @@ def test_what_does_not_fit_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_where_vllm_cannot_another_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, {**FASTER, "engine": "llama_cpp", "recipe": "aa-ling-3.0-flash-dspark"})
-    found = planned(gib=20)
+    assert planned(gib=20).comparison.best == "", "a Spark's memory is not there"
+    found = replace(planned(gib=20), memory_gib=121)
     assert found.checkpoint is None and found.comparison.best == "llama_cpp"
     assert any("examples/recipes/aa-ling-3.0-flash-dspark.yml" in text for _, text in found.comparison.labelled)
 

@@ -101,7 +101,12 @@ def _sglang(plan: Plan) -> Choice | None:
         return None
     breaks = tuple(_broken(plan, sglang.ENGINE.name))
     if plan.fit is None:
-        return Choice(sglang.ENGINE.name, bool(served), _speed(plan, served), _tokens(served), breaks, _recipe(served))
+        text = (
+            f"somebody serves it, {_speed(plan, served)}"
+            if served
+            else "has the architecture; what it takes is not known"
+        )
+        return Choice(sglang.ENGINE.name, bool(served), text, _tokens(served), breaks, _recipe(served))
     need = sum(size for part, size in plan.fit.need.items() if part not in _BESIDE) + sglang.beside_gib(())
     free = plan.fit.total - float(catalog.load("models")["fit"]["reserve"]["value"])
     fits = need <= free
@@ -116,12 +121,14 @@ def _llama_cpp(plan: Plan) -> Choice | None:
     served = _served(plan, "llama_cpp")
     if not served:
         return None
-    text = f"fits in GGUF, {_speed(plan, served)}; gb10 plan OWNER/NAME/FILE.gguf says of a file what it takes"
+    text = f"somebody serves it in GGUF, {_speed(plan, served)}; gb10 plan OWNER/NAME/FILE.gguf says what a file takes"
     return Choice("llama_cpp", True, text, _tokens(served), tuple(_broken(plan, "llama_cpp")), _recipe(served))
 
 
 def _served(plan: Plan, engine: str) -> Mapping[str, Any]:
-    """What owners of Sparks serve with it on as many hosts; empty: nothing known."""
+    """What owners of Sparks serve with it on as many hosts with a Spark's memory; empty: nothing known."""
+    if plan.memory_gib < int(catalog.load("models")["fit"]["memory"]["value"]):
+        return {}
     names = {plan.model.id.lower(), *(each.id.lower() for each in plan.model.checkpoints)}
     for each in catalog.load("engines")["served"]:
         if (each["engine"], each["hosts"]) == (engine, plan.hosts) and names & {
