@@ -78,13 +78,13 @@ def test_the_plan_has_the_command_line_of_the_recipe(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_SGLANG)
-def test_sglang_has_all_flags_of_all_ranks(name: str) -> None:
-    known = rules._flags("sglang")[RECIPES[name]["reads"]] | set(RECIPES[name].get("fork", ()))
+def test_sglang_takes_all_flags_and_values_of_all_ranks(name: str) -> None:
+    fork, version = set(RECIPES[name].get("fork", ())), RECIPES[name]["reads"]
     ranks = [plan.services[0].argv for plan in plans(name)]
     assert [int(flags(rank).get("--node-rank", ["0"])[0]) for rank in ranks] == list(range(len(ranks)))
     for rank in ranks:
-        line = rank[rank.index("sglang.launch_server") + 1 :]
-        assert {flag for flag in flags(line) if flag not in known} == set()
+        line = [word for word in bare(rank) if word.partition("=")[0] not in fork]
+        assert [each for each in rules.judge("sglang", "", version, line, len(ranks), {}) if each.refuses] == []
 
 
 @pytest.mark.parametrize("name", CANNOT)

@@ -149,6 +149,11 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
         ({"extra_args": ["--enforce-eager"]}, "rule sglang_flag: this version has no --enforce-eager"),
         ({"extra_args": ["--attn-dp-size", "2"], "version": "0.5.17"}, "--attn-dp-size is of another version"),
         ({"extra_args": ["--cuda-graph-max-bs", "8"]}, "this version has no --cuda-graph-max-bs"),
+        (
+            {"extra_args": ["--load-format=instanttensor"], "version": "0.5.19"},
+            "--load-format of this version takes no",
+        ),
+        ({"extra_args": ["--load-format", "nothing"]}, "takes no nothing; it takes auto, pt, "),
         ({"extra_args": ["--speculative-draft-model-path", "o/d"]}, "extra_args hold --speculative-draft-model-path"),
         ({"max_model_len": -1}, "max_model_len is -1"),
         ({"memory_gib": 7}, "SGLang takes 7.5 GiB beside"),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -27,7 +28,11 @@ def judge(
     reasons = {str(name): reason for name, reason in accepted.items() if isinstance(reason, str)}
     return tuple(
         replace(each, accepted=reasons.get(each.id) or None)
-        for each in (*_by_catalog(engine, known, words, hosts), *_unknown_flags(engine, known, words))
+        for each in (
+            *_by_catalog(engine, known, words, hosts),
+            *_unknown_flags(engine, known, words),
+            *_unknown_values(engine, known, words),
+        )
     )
 
 
@@ -65,6 +70,18 @@ def _unknown_flags(engine: str, version: str, words: Sequence[str]) -> Iterator[
         yield Fired(f"{engine}_flag", "error", text, "leave it out, or take an image that has it", sources)
 
 
+def _unknown_values(engine: str, version: str, words: Sequence[str]) -> Iterator[Fired]:
+    """Values that a flag of this version does not take, where its source lists them."""
+    listed = _values(engine).get(version, {})
+    for word, following in pairwise((*words, "")):
+        flag, equals, value = word.partition("=")
+        given = value if equals else following
+        if flag in listed and given not in listed[flag]:
+            text = f"{flag} of this version takes no {given or 'empty value'}; it takes {', '.join(listed[flag])}"
+            sources = (f"catalog/{engine}_cli.json",)
+            yield Fired(f"{engine}_value", "error", text, "name one of these, or take an image that has it", sources)
+
+
 def _is_flag(word: str, known: frozenset[str]) -> bool:
     """argparse takes the beginning of a flag for the flag, where no other begins so."""
     return word in known or len([flag for flag in known if flag.startswith(word)]) == 1
@@ -72,13 +89,30 @@ def _is_flag(word: str, known: frozenset[str]) -> bool:
 
 @cache
 def _flags(engine: str) -> dict[str, frozenset[str]]:
-    """The flags of each version that was read. The file says of each the versions that have it."""
-    path = catalog.collection_root() / "catalog" / f"{engine}_cli.json"
-    if not path.exists():
-        return {}
-    read = json.loads(path.read_text(encoding="utf-8"))
+    """The flags of each version that was read. The file says of each the versions that lack it."""
+    read = _read(engine)
     names: dict[str, list[str]] = read["flags"]
     return {
         version: frozenset(flag for flag, missing in names.items() if version not in missing)
         for version in read["versions"]
     }
+
+
+@cache
+def _values(engine: str) -> dict[str, dict[str, list[str]]]:
+    """The values of flags of each version, where they are listed. The file says since which version they are these."""
+    found: dict[str, dict[str, list[str]]] = {}
+    listed: dict[str, list[str] | None] = {}
+    read = _read(engine)
+    for version in read["versions"]:
+        listed |= {flag: changes[version] for flag, changes in read["choices"].items() if version in changes}
+        found[version] = {flag: values for flag, values in listed.items() if values}
+    return found
+
+
+@cache
+def _read(engine: str) -> Any:
+    path = catalog.collection_root() / "catalog" / f"{engine}_cli.json"
+    if not path.exists():
+        return {"versions": [], "flags": {}, "choices": {}}
+    return json.loads(path.read_text(encoding="utf-8"))
