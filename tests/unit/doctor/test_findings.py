@@ -827,6 +827,20 @@ def test_a_host_that_does_not_let_us_in_has_power(said: str) -> None:
     assert from_failure("a", "sh: /opt/x: Permission denied", answered=True).id == "unreadable"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "kex_exchange_identification: read: Connection reset by peer\r Connection reset by 192.0.2.9 port 22",
+        "kex_exchange_identification: Connection closed by remote host",
+    ],
+)
+def test_a_host_that_turns_us_away_after_failed_logins_has_power(said: str) -> None:
+    """So does an OpenSSH of 9.8 or later for a while: the second command must not send to the power switch."""
+    found = from_failure("spark-a", f"Failed to connect to the host via ssh: {said}", cluster="pair1", size=2)
+    assert found.id == "permission" and "before a login" in found.fact
+    assert "PerSourcePenalties" in found.way_out and "power" not in found.way_out and WITHOUT in found.way_out
+
+
 def test_several_silent_hosts_get_one_limit() -> None:
     hosts = {"spark-a": "pair1", "spark-b": "pair1", "spark-c": "spark-c"}
     ways = [from_failure(host, "timed out", cluster=cluster).way_out for host, cluster in hosts.items()]
