@@ -293,8 +293,12 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (
-            subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
-            "gpu_absent", "error", ["within 10 s", "unplug"],
+            subject(gpu={"present": False, "query_error": "No devices were found"}),
+            "gpu_absent", "error", ["No devices were found", "modinfo", "unplug"],
+        ),
+        (
+            subject(gpu={"present": False, "query_error": "nvidia-smi did not end within 10 s"}),
+            "gpu_absent", "error", ["within 10 s", "only a reboot ends a driver that hangs", "unplug"],
         ),
         (
             subject(
