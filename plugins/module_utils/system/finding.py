@@ -56,6 +56,7 @@ _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has change
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
 _TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
+_WRONG = re.compile(r"incorrect \w+ password", re.I)
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
@@ -93,8 +94,10 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
+        wrong = "the password that this run has is wrong: type it anew, or correct it where the inventory has it; or "
         way_out = (
-            "let this user run sudo without a password (a file in /etc/sudoers.d), or pass --ask-become-pass; "
+            f"{wrong if _WRONG.search(text) else ''}let this user run sudo without a password (a file in"
+            " /etc/sudoers.d), or pass --ask-become-pass; "
             f"check with: {try_by_hand(host, '--become')}"
         )
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)

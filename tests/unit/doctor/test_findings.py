@@ -749,6 +749,11 @@ def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
         assert "Python" in finding.fact
 
 
+def test_a_password_that_is_wrong_is_not_a_missing_one() -> None:
+    assert from_failure("a", "Incorrect sudo password").way_out.startswith("the password that this run has is wrong")
+    assert from_failure("a", "Missing sudo password").way_out.startswith("let this user run sudo without a password")
+
+
 def test_variables_are_judged_even_when_the_host_is_away() -> None:
     judged = replace(subject({**PAIR, "fabric_mut": 1}), facts={})
     assert only(evaluate_variables(judged)).id == "unknown_variable"
