@@ -27,7 +27,7 @@ from benchmarks.counts import Counts, count
 from benchmarks.meter import Cost, MeterError, close_masters, controller_words, measure
 from benchmarks.report import Kind, Results, Run
 from benchmarks.ways import ROOT, Way, Workplace, fetch_rivals
-from lab import lifecycle, network
+from lab import lifecycle, network, shell
 from lab.shell import LabError
 
 WORK = ROOT / ".work" / "bench"
@@ -248,7 +248,7 @@ def unplug(name: str) -> None:
         _, host = now.find(name)
     for nic in host.nics:
         if nic.port is None:
-            network.run([*network.IP, "link", "set", nic.outer, "down"])
+            shell.run([*network.IP, "link", "set", nic.outer, "down"])
 
 
 def lab(*words: str) -> None:
