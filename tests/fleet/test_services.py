@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -229,9 +230,17 @@ def test_another_model_and_a_container_that_is_killed_are_told_and_leave_the_nei
     assert chat != former and served(fleet, name, "embed") == embed
 
     fleet.shell(name, "rm /run/gb10-vllm-chat/runs")  # as `docker kill` has it: the container ends with 137
-    for command in (["ps", "--limit", name], ["why", name], ["top", "--limit", name]):
-        argv = [GB10, *command[:1], "-i", str(fleet.inventory), *command[1:], "--", "-e", f"@{HERE}/vars.yml"]
+    said = {
+        "ps": r"chat +\S+ +failed ",
+        "why": r"possible: vLLM's unit failed, and says why itself\n +because: gb10-vllm-chat: killed: ",
+        "top": "chat: failed, killed; embed: ready",
+    }
+    for command, words in said.items():
+        limit = [name] if command == "why" else ["--limit", name]
+        argv = [GB10, command, *limit, "-i", str(fleet.inventory), "--", "-e", f"@{HERE}/vars.yml"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-        print(command, done.returncode, done.stdout, done.stderr)
+        found = re.search(words, done.stdout)
+        assert done.returncode == 0 and found, done.stdout + done.stderr
+        print(f"a container is killed: {command}: {found[0]}")
     assert served(fleet, name, "chat") != chat and served(fleet, name, "embed") == embed
     assert apply(fleet, name, other) == set(), "systemd has mended it, and no run needs to"
