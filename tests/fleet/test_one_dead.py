@@ -1,4 +1,4 @@
-"""One Spark of a pair loses its power: the other one says so, serves alone as the manual has it, and both serve again.
+"""A pair loses its cable, then one of its Sparks: the other one says so, serves alone as the manual has it, then both do.
 
 Real, and made up: as in test_images.py.
 """
@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.two import INGREDIENTS, Two
+from tests.fleet.two import INGREDIENTS, RAILS, ROLES, Two
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
@@ -62,6 +62,34 @@ def inventory(two: Two, **group: Any) -> None:
     file.write_text(yaml.safe_dump(known))
 
 
+def gb10(two: Two, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [GB10, command, *words, "-i", str(two.inventory), "--", "-e", json.dumps({"gb10_roles": ROLES})]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_cable_that_is_cut_is_told_by_its_rails_and_needs_no_run(two: Two) -> None:
+    two.play("converge")
+    ready(two, two.first, two.second)
+    try:
+        for netdev in RAILS:
+            subprocess.run(["ip", "-n", f"gb10-{two.second}", "link", "set", netdev, "down"], check=True)
+        until(two, two.first, lambda said: said["phase"] != "ready")
+        said = {
+            command: gb10(two, command, *([two.first] if command == "why" else []))
+            for command in ("drift", "doctor", "why", "top", "ps")
+        }
+        for command, done in said.items():
+            lines = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
+            told = [line for line in lines if RAILS[0] in line or "rail" in line or "failed" in line]
+            print(f"a cable is cut: {command} {done.returncode}: {told[:2]}")
+        assert RAILS[0] in said["doctor"].stdout
+    finally:
+        for netdev in RAILS:
+            subprocess.run(["ip", "-n", f"gb10-{two.second}", "link", "set", netdev, "up"], check=True)
+    ready(two, two.first, two.second)
+    assert two.play("converge").changed == 0
+
+
 def test_one_dies_the_other_serves_alone_and_then_both_again(two: Two) -> None:
     first, second = two.first, two.second
     two.play("converge")
@@ -72,8 +100,7 @@ def test_one_dies_the_other_serves_alone_and_then_both_again(two: Two) -> None:
     two.fleet.lab("power-off", second)
     lost = until(two, first, lambda said: bool(said["failure"]))["failure"]
     assert lost["verdict"] == "peer_lost" and "One Spark of a pair is dead" in json.dumps(lost), lost
-    argv = [GB10, "ps", "-i", str(two.inventory), "--", "-e", "ansible_ssh_timeout=5"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    done = gb10(two, "ps")
     assert done.returncode == 3 and "One Spark of a pair is dead" in done.stderr, done.stdout + done.stderr
     print(f"one Spark is dead: ps: {done.stdout.splitlines()[1]}\none Spark is dead: ps: {done.stderr.splitlines()[0]}")
     print(f"one Spark is dead: status.json: {lost}")
