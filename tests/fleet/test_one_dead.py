@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 GB10 = str(Path(sys.executable).parent / "gb10")
 WAIT_S = 120.0
-# By command its exit status and a pattern of the line that tells. The unit fails, and then waits for the rail or its peer.
+# By command its exit status and a pattern of the line that tells. The unit fails, and then waits for its rail or peer.
 CUT = {
     "drift": (5, f"nm_profile:gb10-{RAILS[0]} .*link is down"),
     "doctor": (4, f"error: no_carrier: no carrier on port p0 .{', '.join(RAILS)}"),
