@@ -27,7 +27,7 @@ from benchmarks.counts import Counts, count
 from benchmarks.meter import Cost, MeterError, close_masters, controller_words, measure
 from benchmarks.report import Kind, Results, Run
 from benchmarks.ways import ROOT, Way, Workplace, fetch_rivals
-from lab import lifecycle
+from lab import lifecycle, network, shell
 from lab.shell import LabError
 
 WORK = ROOT / ".work" / "bench"
@@ -37,8 +37,9 @@ SOCKETS = Path("/run/gb10-bench")
 FIRST_HOSTS = 10
 FIRST = ("pyinfra", "idiomatic")  # beside ours, the ways whose changing run on fresh hosts is measured
 SLOW_RUNS = 2
+DEAD, DEAD_AMONG = 2, 30  # hosts without a cable, among so many
 WAYS = (
-    *("ours", "drift", "ours-changed", "drift-changed", "status", "ssh"),
+    *("ours", "drift", "ours-changed", "drift-changed", "status", "ps", "ssh", "drift-dead", "ps-dead"),
     *("floor", "pyinfra", "mitogen", "tuned", "idiomatic"),
 )
 
@@ -145,7 +146,20 @@ class Session:
                         if number < (SLOW_RUNS if way.slow else self.rounds):
                             self.run(way, hosts, "no change")
             ours = {way.name: way for way in everywhere.ours()}
-            return {name: count(way, everywhere.hosts, WORK / "ssh.log") for name, way in ours.items()}
+            counts = {name: count(way, everywhere.hosts, WORK / "ssh.log") for name, way in ours.items()}
+            if DEAD_AMONG in sizes:
+                self.beside_dead(Workplace(WORK, self.sockets, inventory, DEAD_AMONG))
+            return counts
+
+    def beside_dead(self, place: Workplace) -> None:
+        """Last, for the hosts stay without an answer."""
+        ways = self.wanted(place.beside_dead())
+        for host in [*place.hosts][-DEAD:] if ways else ():
+            unplug(host)
+        ways = [way for way in ways if self.warm(way, DEAD_AMONG)]
+        for _ in range(self.rounds):
+            for way in ways:
+                self.run(way, DEAD_AMONG, "no change")
 
     def settle(self, ours: Way, place: Workplace) -> None:
         """Untimed: all hosts have the state, and a second run finds nothing to do."""
@@ -189,7 +203,7 @@ class Session:
 
     def _measure(self, way: Way, log: Path) -> Cost:
         close_masters(self.sockets)
-        return measure(way.argv, log, way.env, ROOT)
+        return measure(way.argv, log, way.env, ROOT, ends=way.ends)
 
 
 def changed(log: Path) -> list[str]:
@@ -226,6 +240,15 @@ def fleet(hosts: int) -> Iterator[dict[str, Any]]:
         yield yaml.safe_load((ROOT / "inventory/lab/fleet/hosts.yml").read_text())
     finally:
         lab("down")
+
+
+def unplug(name: str) -> None:
+    """Take the cable out by which the controller reaches a host: it is then as silent as one without power."""
+    with lifecycle.state() as now:
+        _, host = now.find(name)
+    for nic in host.nics:
+        if nic.port is None:
+            shell.run([*network.IP, "link", "set", nic.outer, "down"])
 
 
 def lab(*words: str) -> None:

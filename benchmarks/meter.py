@@ -68,8 +68,10 @@ class Hierarchies:
         return _cpu_s(self.unified / LAB)
 
 
-def measure(argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path, time_limit_s: float = 1800) -> Cost:
-    """Run a command and say what it cost. Its output goes to `log`; MeterError if it fails."""
+def measure(
+    argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path, time_limit_s: float = 1800, ends: int = 0
+) -> Cost:
+    """Run a command and say what it cost. Its output goes to `log`; MeterError if it ends with another exit status."""
     trees = Hierarchies.found()
     groups = sorted({trees.unified / GROUP, trees.memory / GROUP})
     for group in groups:
@@ -91,9 +93,9 @@ def measure(argv: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path, t
                 raise MeterError(f"{argv[0]} took longer than {time_limit_s} s; its output: {log}") from None
     wall = time.monotonic() - started
     cost = Cost(wall, _cpu_s(trees.unified / GROUP), trees.hosts_cpu_s() - hosts_before, peak.bytes / 1e6)
-    if status:
+    if status != ends:
         tail = log.read_text(errors="replace")[-TAIL:]
-        raise MeterError(f"{' '.join(argv[:3])} ... failed with status {status} ({log}):\n{tail}")
+        raise MeterError(f"{' '.join(argv[:3])} ... ended with status {status}, not {ends} ({log}):\n{tail}")
     return cost
 
 

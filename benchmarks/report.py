@@ -92,6 +92,7 @@ def bars(results: Results) -> list[Bar]:
     for hosts, limit in ((10, 1.7), (30, 1.4), (60, 1.3)):
         bar(f"drift scan / floor, wall, N={hosts}", ratio("drift", "floor", hosts, "wall_s"), "at most", limit)
     bar("gb10 status --hosts / bare SSH, wall, N=60", ratio("status", "ssh", 60, "wall_s"), "at most", 2)
+    bar("two of 30 dead: gb10 ps / gb10 drift, wall", ratio("ps-dead", "drift-dead", 30, "wall_s"), "at most", 1.3)
     for hosts in (10, 30, 60):
         bar(f"site.yml / pyinfra, wall, N={hosts}", ratio("ours", "pyinfra", hosts, "wall_s"), "at most", 0.4)
         cpu = ratio("ours", "pyinfra", hosts, "controller_cpu_s")

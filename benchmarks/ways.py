@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from benchmarks import desired
+from gb10_fleet.playbook import Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "benchmarks"
@@ -28,7 +29,10 @@ AT_ONCE = "50"  # connections of the floor and of pyinfra; what performance work
 
 @dataclass(frozen=True)
 class Way:
-    """One way, as README.md names it. `most`: the largest fleet that is worth its time. `slow`: two runs say enough."""
+    """One way, as README.md names it. `most`: the largest fleet that is worth its time. `slow`: two runs say enough.
+
+    `ends`: the exit status of a run that went well.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -36,6 +40,7 @@ class Way:
     converges: bool = True
     most: int = 1000
     slow: bool = False
+    ends: int = 0
 
 
 class Workplace:
@@ -91,10 +96,22 @@ class Workplace:
     def glances(self) -> list[Way]:
         """`gb10 status --hosts`, and what its connections alone cost: a login and sudo on each host."""
         status = ("gb10", "status", "--hosts", "--json", "-i", str(self.inventory))
+        services = ("gb10", "ps", "-i", str(self.inventory))
         bare = self._in_parallel("ssh", dict.fromkeys(self.hosts, "true\n"))
         return [
             Way("status", status, self.environment, converges=False),
+            Way("ps", services, self.environment, converges=False),
             Way("ssh", bare, self.environment, converges=False),
+        ]
+
+    def beside_dead(self) -> list[Way]:
+        """Two that an operator types, where some hosts give no answer: they say so, and end with that status."""
+        inventory = ("-i", str(self.inventory))
+        evidence = ("--", "-e", f"gb10_evidence_directory={self.folder / 'evidence'}")
+        ends = int(Outcome.unreachable)
+        return [
+            Way("drift-dead", ("gb10", "drift", *inventory, *evidence), self.environment, converges=False, ends=ends),
+            Way("ps-dead", ("gb10", "ps", *inventory), self.environment, converges=False, ends=ends),
         ]
 
     def ours_left_out(self) -> list[Way]:

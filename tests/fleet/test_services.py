@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import removes_orphans, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
-from tests.fleet.fleet import Fleet, named
+from tests.fleet.fleet import HERE, Fleet, named
 from tests.support.proofs import facts
 
 pytestmark = pytest.mark.lab
 
+GB10 = str(Path(sys.executable).parent / "gb10")
 # Keeps a container in the unit's own folder of /run, for the unit may write nowhere else. Its server is any one.
 DOCKER = """#!/bin/bash
 name=${*: -1}; [[ $* =~ --name\\ ([^ ]+) ]] && name=${BASH_REMATCH[1]}
@@ -211,3 +216,31 @@ def test_the_first_request_starts_a_service_by_systemd_and_no_request_one_that_w
     )
     assert fleet.shell(name, left).strip() in ("", "/run/gb10-wake:")
     assert stands(fleet, name, SOCKET) == "inactive" and served(fleet, name, "chat") == chat
+
+
+def test_another_model_and_a_container_that_is_killed_are_told_and_leave_the_neighbour_alone(
+    host: tuple[Fleet, str],
+) -> None:
+    fleet, name = host
+    apply(fleet, name, {"chat": CHAT, "embed": EMBED})
+    chat, embed = served(fleet, name, "chat"), served(fleet, name, "embed")
+    other = {"chat": CHAT | {"model": "openai/gpt-oss-20b"}, "embed": EMBED}
+    assert ("vllm", "unit:gb10-vllm-chat.service") in apply(fleet, name, other)
+    chat, former = served(fleet, name, "chat"), chat
+    assert chat != former and served(fleet, name, "embed") == embed
+
+    fleet.shell(name, "rm /run/gb10-vllm-chat/runs")  # as `docker kill` has it: the container ends with 137
+    said = {
+        "ps": r"chat +\S+ +failed ",
+        "why": r"possible: vLLM's unit failed, and says why itself\n +because: gb10-vllm-chat: killed: ",
+        "top": "chat: failed, killed; embed: ready",
+    }
+    for command, words in said.items():
+        limit = [name] if command == "why" else ["--limit", name]
+        argv = [GB10, command, *limit, "-i", str(fleet.inventory), "--", "-e", f"@{HERE}/vars.yml"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+        found = re.search(words, done.stdout)
+        assert done.returncode == 0 and found, done.stdout + done.stderr
+        print(f"a container is killed: {command}: {found[0]}")
+    assert served(fleet, name, "chat") != chat and served(fleet, name, "embed") == embed
+    assert apply(fleet, name, other) == set(), "systemd has mended it, and no run needs to"

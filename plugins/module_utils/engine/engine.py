@@ -10,6 +10,7 @@ the roles want, what the manifest says they wanted, and what stood there before.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -277,22 +278,25 @@ def read_again(document: Document, system: System) -> dict[str, Any]:
 def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[Any]]:
     """Carry out the plan; the steps as they came out."""
     progress = Progress()
-    current = ""
+    at_work: list[Step[Any]] = []
     try:
         for name in states:
             KINDS[name].prepare(system, plan, states[name])
         with foreign_containers.kept(plan, system):
             for name, group in itertools.groupby(plan.steps, key=lambda step: step.resource.KIND):
-                steps = list(group)
-                current = steps[0].resource.label
-                KINDS[name].apply(system, steps, states[name], progress)
+                at_work = list(group)
+                KINDS[name].apply(system, at_work, states[name], progress)
             for kind in KINDS.values():
                 kind.settle(system, plan, progress)
         return progress.done
     except HostError as error:
         raise ApplyError(str(error), as_changes(progress.done)) from None
     except OSError as error:
-        raise ApplyError(_os_error(current, error), as_changes(progress.done)) from None
+        done = {step.resource.label for step in progress.done}
+        failed = [step.resource.label for step in at_work if step.resource.label not in done]
+        raise ApplyError(
+            _os_error(failed[0] if failed else "between the resources", error), as_changes(progress.done)
+        ) from None
 
 
 def verify(document: Document, done: Sequence[Step[Any]], system: System) -> tuple[dict[str, Any], Plan]:
@@ -313,7 +317,9 @@ def as_changes(steps: Iterable[Step[Any]]) -> list[dict[str, str]]:
 
 
 def _os_error(where: str, error: OSError) -> str:
-    return f"{where}: {error.filename or 'the operating system'}: {error.strerror or error}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    way_out = "; free space (`df -h` and `df -i` say where), then run the same again" if full else ""
+    return f"{where}: {error.filename or 'the operating system'}: {error.strerror or error}{way_out}"
 
 
 def keep(manifest: Manifest, done: Sequence[Step[Any]], system: System) -> None:

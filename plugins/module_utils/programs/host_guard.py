@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -64,11 +63,11 @@ def main() -> int:
     rules = Rules(*(config["rules"][name] for name in Rules._fields))
     if sys.argv[1:] == ["may-arm"]:
         return 0 if config["mode"] == REPORT or may_arm(Path("/"), rules, time.time()) else 1
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: ended.set())
+    # A stop is only taken where it is waited for: a handler could want a lock that this very process holds.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with contextlib.suppress(OSError, AttributeError):  # a page of its own that has to come from the disk may not come
         ctypes.CDLL(None).mlockall(_LOCK_ALL)
-    watch(config["mode"], rules, World(Path("/"), _tell, ended.wait, time.monotonic, time.time, _say))
+    watch(config["mode"], rules, World(Path("/"), _tell, _stopped, time.monotonic, time.time, _say))
     return 0
 
 
@@ -129,6 +128,11 @@ def _act(mode: str, found: str, told: str, full: float | None, rules: Rules, wor
         world.say(f"{reason} (full avg10 {full:g} %, from {rules.full_percent:g} % on){left}")
     world.tell("WATCHDOG=trigger" if acts else "WATCHDOG=1")
     return found
+
+
+def _stopped(seconds: float) -> bool:
+    """Tell whether the end was asked for within so many seconds."""
+    return signal.sigtimedwait({signal.SIGTERM}, seconds) is not None
 
 
 def _keep_the_last(world: World) -> None:

@@ -55,6 +55,8 @@ def said_by(text: str) -> Finding | None:
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
+_TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
+_WRONG = re.compile(r"incorrect \w+ password", re.I)
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
@@ -92,8 +94,10 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
+        wrong = "the password that this run has is wrong: type it anew, or correct it where the inventory has it; or "
         way_out = (
-            "let this user run sudo without a password (a file in /etc/sudoers.d), or pass --ask-become-pass; "
+            f"{wrong if _WRONG.search(text) else ''}let this user run sudo without a password (a file in"
+            " /etc/sudoers.d), or pass --ask-become-pass; "
             f"check with: {try_by_hand(host, '--become')}"
         )
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
@@ -107,6 +111,12 @@ def from_failure(
     if _DENIED.search(text):
         way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{without}"
         return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
+    if _TURNED_AWAY.search(text):
+        way_out = (
+            "sshd does so for a while after failed logins (PerSourcePenalties) and where too many come at once "
+            f"(MaxStartups): check ansible_user and its key, wait a minute, then {try_by_hand(host)} must work{without}"
+        )
+        return Finding("permission", "error", host, f"the host closes the connection before a login: {said}", way_out)
     way_out = f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work"
     if size == 2:
         way_out += "; if it is dead for good, docs/inventory.md (One Spark of a pair is dead) has the other one serve"

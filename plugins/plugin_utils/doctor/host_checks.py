@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import sev
 
 GIB = 2**30
 _NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # what the facts say of a program that is not there
+_HANGS = "nvidia-smi did not end within"  # and of one that hangs
 MENDED_BY_A_MOVE = frozenset(
     {
         "userland_newer", "module_newer", "module_not_loaded", "mixed_userland",
@@ -174,6 +175,11 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
         return "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
     if "module_rejected" in known:
         return "do what module_rejected says: the kernel does not load the driver's module"
+    if str(subject.facts["gpu"]["query_error"]).startswith(_HANGS):
+        return (
+            "read `journalctl -k | grep -i nvrm`; only a reboot ends a driver that hangs. Where it comes back:"
+            " power off, unplug the brick for 60 s, start again"
+        )
     return (
         "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
         " power off, unplug the brick for 60 s, start again"

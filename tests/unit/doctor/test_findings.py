@@ -293,8 +293,12 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (
-            subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
-            "gpu_absent", "error", ["within 10 s", "unplug"],
+            subject(gpu={"present": False, "query_error": "No devices were found"}),
+            "gpu_absent", "error", ["No devices were found", "modinfo", "unplug"],
+        ),
+        (
+            subject(gpu={"present": False, "query_error": "nvidia-smi did not end within 10 s"}),
+            "gpu_absent", "error", ["within 10 s", "only a reboot ends a driver that hangs", "unplug"],
         ),
         (
             subject(
@@ -745,6 +749,11 @@ def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
         assert "Python" in finding.fact
 
 
+def test_a_password_that_is_wrong_is_not_a_missing_one() -> None:
+    assert from_failure("a", "Incorrect sudo password").way_out.startswith("the password that this run has is wrong")
+    assert from_failure("a", "Missing sudo password").way_out.startswith("let this user run sudo without a password")
+
+
 def test_variables_are_judged_even_when_the_host_is_away() -> None:
     judged = replace(subject({**PAIR, "fabric_mut": 1}), facts={})
     assert only(evaluate_variables(judged)).id == "unknown_variable"
@@ -825,6 +834,20 @@ def test_a_host_that_does_not_let_us_in_has_power(said: str) -> None:
     assert found.way_out.startswith("check ansible_user and its key") and "power" not in found.way_out
     assert found == from_failure("spark-a", said, cluster="pair1", size=2)
     assert from_failure("a", "sh: /opt/x: Permission denied", answered=True).id == "unreadable"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "kex_exchange_identification: read: Connection reset by peer\r Connection reset by 192.0.2.9 port 22",
+        "kex_exchange_identification: Connection closed by remote host",
+    ],
+)
+def test_a_host_that_turns_us_away_after_failed_logins_has_power(said: str) -> None:
+    """So does an OpenSSH of 9.8 or later for a while: the second command must not send to the power switch."""
+    found = from_failure("spark-a", f"Failed to connect to the host via ssh: {said}", cluster="pair1", size=2)
+    assert found.id == "permission" and "before a login" in found.fact
+    assert "PerSourcePenalties" in found.way_out and "power" not in found.way_out and WITHOUT in found.way_out
 
 
 def test_several_silent_hosts_get_one_limit() -> None:

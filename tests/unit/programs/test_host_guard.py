@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,35 @@ def test_a_damaged_file_of_its_own_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / STATE.lstrip("/") / "starts.json").write_text("[")
     assert may_arm(tmp_path, RULES, 1000)
     host.guard()
+
+
+# A stop comes again and again, wherever the guard is then. A lock that its handler wants hangs within a moment.
+STOPPED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import host_guard
+host_guard.CONFIG = sys.argv[1]
+heard = []
+def watch(mode, rules, world):
+    main = threading.get_ident()
+    over = time.monotonic() + 1.0
+    def strike():
+        while time.monotonic() < over:
+            signal.pthread_kill(main, signal.SIGTERM)
+            time.sleep(0.0002)
+    threading.Thread(target=strike, daemon=True).start()
+    while time.monotonic() < over:
+        heard.append(world.wait(0.00001))
+    assert world.wait(5) or any(heard)
+host_guard.watch = watch
+print(host_guard.main(), any(heard))
+"""
+
+
+def test_a_stop_may_come_at_any_moment(tmp_path: Path) -> None:
+    """One that hung would be killed by systemd, and would count as a reboot by this guard."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"mode": REPORT, "rules": RULES._asdict()}))
+    argv = [sys.executable, "-c", STOPPED, str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "0 True\n", done.stderr

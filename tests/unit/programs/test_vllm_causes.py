@@ -12,6 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
 
 from tests.support.attacker import tally
 from tests.support.causes import FAULTY, HEALTHY
+from tests.support.rig import ROOT
 from tests.support.unit_log import new_log, read
 
 LOGS = Path(__file__).parents[2] / "fixtures/vllm_logs"
@@ -233,6 +234,13 @@ def test_what_docker_says_is_not_the_images(code: int, said: str, verdict: str) 
     failure = verdict_of_end(code, read(said, "Run 'docker run --help' for more information"), 0)
     assert failure.verdict == verdict
     assert said in failure.text
+
+
+@pytest.mark.parametrize("verdict", ["peer_lost", "waiting_for_peers"])
+def test_whoever_misses_its_peer_is_sent_to_the_page_and_not_to_a_dead_host_alone(verdict: str) -> None:
+    chapter = "One Spark of a pair is dead"
+    assert f"docs/inventory.md ({chapter})" in WAYS_OUT[verdict]
+    assert f"\n## {chapter}\n" in (ROOT / "docs/inventory.md").read_text()
 
 
 def test_every_verdict_of_the_tables_has_a_way_out() -> None:

@@ -41,6 +41,7 @@ class TestReport:
     def test_every_goal_is_judged_from_a_whole_session(self) -> None:
         ways = {"ours": 2.0, "floor": 1.0, "drift": 1.5, "pyinfra": 8.0, "idiomatic": 100.0}
         runs = [run(way, hosts, wall, wall) for way, wall in ways.items() for hosts in (10, 30, 60)]
+        runs += [run("drift-dead", 30, 10.0), run("ps-dead", 30, 14.0)]
         runs += [run("ours", 10, 3.0, kind="first"), run("pyinfra", 10, 12.0, kind="first")]
         found = {bar.name: bar for bar in report.bars(Results(runs))}
         assert found["site.yml / floor, wall, N=10"].value == 2.0 and found["site.yml / floor, wall, N=10"].holds
@@ -52,6 +53,8 @@ class TestReport:
         assert found["first converge: pyinfra / site.yml, wall, N=10"].value == 4
         assert found["controller CPU of one more host, s"].value == 0
         assert "controller memory, N=60, MB" in found
+        assert found["two of 30 dead: gb10 ps / gb10 drift, wall"].value == 1.4
+        assert not found["two of 30 dead: gb10 ps / gb10 drift, wall"].holds
 
     def test_a_miss_is_shown(self) -> None:
         shown = report.bar_table([report.Bar("a", 3, "at most", 2), report.Bar("b", 1, "at most", 2)])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import files
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, Completed, HostError
 
@@ -419,3 +421,24 @@ def test_hostile_values_are_refused_by_field_and_not_quoted_at_length(host: Fake
         host.converge([resource])
     assert str(caught.value).startswith(f"resources[0].{field}")
     assert str(caught.value).isprintable() and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("number", "helped"), [(errno.ENOSPC, True), (errno.EROFS, False)])
+def test_a_disk_that_is_full_in_the_middle_is_named_with_the_way_out(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, number: int, helped: bool
+) -> None:
+    resources = [{"file": "/etc/one", "content": "1"}, {"file": "/etc/two", "content": "2"}]
+    write = files._apply
+
+    def full(system: Any, resource: Any, action: str) -> None:
+        if resource.name == "/etc/two":
+            raise OSError(number, os.strerror(number))
+        write(system, resource, action)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_apply", full)
+        with pytest.raises(ApplyError, match="file:/etc/two: ") as caught:
+            host.converge(resources)
+    assert ("free space (`df -h` and `df -i` say where), then run the same again" in str(caught.value)) is helped
+    assert [change["resource"] for change in caught.value.changes] == ["file:/etc/one"], "what was applied stays"
+    assert [change["resource"] for change in host.converge(resources).changes] == ["file:/etc/two"]
