@@ -62,8 +62,8 @@ _SUDO = re.compile(
 )
 # Other ways to become root, by their own words; and a shell that has no such program. Of Python it says so below.
 _BECOME = re.compile(
-    r"\b(?P<by>su|doas|dzdo|pbrun|pfexec|ksu): (?!\S+@)[\w ]*(authenti|authoriz|not permitted|permission denied|terminal|"
-    r"tty|not found)|sh: (\d+: |line \d+: )?(exec: )?(?P<program>(?!\S*python)[\w./-]+): "
+    r"\b(?P<by>su|doas|dzdo|pbrun|pfexec|ksu): (?!\S+@)[\w ]*(authenti|authoriz|not permitted|permission denied|"
+    r"terminal|tty|not found)|sh: (\d+: |line \d+: )?(exec: )?(?P<program>(?!\S*python)[\w./-]+): "
     r"((command )?not found|no such file|permission denied \(exit status 126\))",
     re.I,
 )

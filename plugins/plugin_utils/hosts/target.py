@@ -44,8 +44,8 @@ def refuse_start(task: Any) -> None:
     """Raise NoTarget where the run is to start at a task: those before it look at the hosts and plan for the rest."""
     if task:
         raise NoTarget(
-            f"--start-at-task '{task}' would leave out the tasks that look and plan, and those behind them need the plan:"
-            " leave it out, for a run again does only what is not done yet; --tags chooses roles"
+            f"--start-at-task '{task}' would leave out the tasks that look and plan, and those behind them need the"
+            " plan: leave it out, for a run again does only what is not done yet; --tags chooses roles"
         )
 
 

@@ -18,7 +18,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     evaluate_variables,
     refusal,
     refused,
-    refused,
     state_refused,
     warnings,
 )
