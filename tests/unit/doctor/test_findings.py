@@ -31,6 +31,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 from tests.support.proofs import NOW, facts, proof, thresholds
 from tests.support.subjects import CATALOG, MODEL, PAIR, subject
 
+CUDA = "developer.download.nvidia.com/compute/cuda/repos"
+
 
 def evaluate(judged: Subject) -> list[Finding]:
     """All that doctor says of a host that it could read."""
@@ -289,6 +291,18 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (
             subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": None}),
             "dashboard_update", "info", ["upgrades driver, kernel and firmware"],
+        ),
+        (
+            subject(packages={"landscape-client": "24.02"}),
+            "landscape", "info", ["landscape-client 24.02", "upgrade profiles"],
+        ),
+        (
+            subject(apt_sources={"entries": [{"file": "/c.list", "uri": f"https://{CUDA}/ubuntu2404/sbsa"}]}),
+            "toolkit_of_cuda", "info", ["/c.list is CUDA's repository", "Pin: origin developer.download.nvidia.com"],
+        ),
+        (
+            subject(apt_preferences=[{"file": "/p", "package": "docker-ce", "pin": "version 5:27*", "priority": 1001}]),
+            "apt_pin", "info", ["/p gives docker-ce to version 5:27*", "docker_version"],
         ),
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
