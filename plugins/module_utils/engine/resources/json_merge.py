@@ -37,7 +37,7 @@ def merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _displaced(item: Any, ours: Sequence[Any]) -> bool:
     """Return whether one of our items says another value for the same key."""
-    name, equals, _ = item.partition("=") if isinstance(item, str) else ("", "", "")
+    name, equals, __ = item.partition("=") if isinstance(item, str) else ("", "", "")
     return bool(equals) and any(isinstance(own, str) and own != item and own.startswith(f"{name}=") for own in ours)
 
 
