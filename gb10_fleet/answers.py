@@ -156,6 +156,8 @@ class Planned(TypedDict):
     fired: list[dict[str, Any]]
     refused: bool
     variables: dict[str, Any]
+    engines: list[dict[str, Any]]
+    recommended: dict[str, Any] | None
     engine: NotRequired[dict[str, Any]]
 
 
