@@ -53,7 +53,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/benchmark.md",
     ),
     "Roles": ("roles/*/README.md",),
-    "Reference": ("docs/rules.md", "docs/runbooks/*.md", "reference/index.rst"),
+    "Reference": ("docs/rules.md", "docs/json.md", "docs/runbooks/*.md", "reference/index.rst"),
     "How it is built": (
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -21,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
@@ -41,7 +43,12 @@ class ActionModule(OwnAction):
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_current_hosts"])
         limits: dict[str, Any] = {}
+        folder = host.Host(self, task_vars).variables.get("gb10_evidence_directory")
         with _refusals():
+            if isinstance(
+                folder, str
+            ):  # what is written last, after an hour perhaps; of any other value the doctor speaks
+                evidence_files.refuse(Path.cwd() / folder)
             most = silence.most(arguments["unreachable_max"], len(names))
         judged, clusters = self._look(task_vars, names, limits)
         with _refusals():

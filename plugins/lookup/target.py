@@ -12,7 +12,7 @@ version_added: "0.1.0"
 short_description: The hosts that a playbook of the collection works on
 description:
   - The group or pattern in O(gb10_hosts), for the keyword C(hosts) of a play. Fails where it matches no host within
-    C(--limit), and names the groups that there are.
+    C(--limit), and names the groups that there are. Fails with C(--start-at-task), too.
   - A play knows extra variables and those of C(import_playbook), and no variable of the inventory.
 options:
   gb10_hosts:
@@ -52,6 +52,7 @@ class LookupModule(LookupBase):
         known = variables or {}
         pattern = known.get(target.VARIABLE, target.DEFAULT)
         if not any(context.CLIARGS.get(option) for option in _READING):
+            target.refuse_start(context.CLIARGS.get("start_at_task"))
             bounds.count_pipes_of_others()  # before Ansible forks
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
         return [pattern]

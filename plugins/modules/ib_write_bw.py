@@ -13,7 +13,8 @@ description:
   - The other ends run on other hosts. Run the same task on all hosts of a round (strategy linear), so that both ends
     are alive together. A server waits until its client came, a client tries until its server listens.
   - Whatever happens, no process is left behind, also when the module itself is killed. A measurement that fails is a
-    result with a name and a way out; the module itself only fails on wrong arguments.
+    result with a name and a way out. The module fails on wrong arguments, and on such a result where O(fail_on_fault)
+    says so.
   - The text table of perftest is what is read. Its JSON is compared with it where it is valid (from 24.01 on).
 options:
   tests:
@@ -75,6 +76,10 @@ options:
         its duration at the latest.
     type: int
     default: 180
+  fail_on_fault:
+    description: Whether a measurement that fails fails the task, too, for example of an ad-hoc call.
+    type: bool
+    default: false
 extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
@@ -179,6 +184,7 @@ def main() -> None:
             "tests": {"type": "list", "elements": "dict", "options": TEST, "required": True},
             "pairing_timeout_s": {"type": "int", "default": arguments.PAIRING_TIMEOUT_S},
             "deadline_s": {"type": "int", "default": arguments.DEADLINE_S},
+            "fail_on_fault": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -195,6 +201,9 @@ def main() -> None:
         version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
     except StuckError as error:
         module.fail_json(msg=str(error))
+    faults = perftest_ends.told(results) if module.params["fail_on_fault"] else ""
+    if faults:
+        module.fail_json(msg=faults, version=version, tests=results)
     module.exit_json(changed=False, version=version, tests=results)
 
 

@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring.rules import figures
 
 from scripts.gates import ROOT
-from scripts.pages import findings, markdown, models, monitoring, rules, signs, units, variables
+from scripts.pages import answers, findings, markdown, models, monitoring, rules, signs, units, variables
 
 
 def written() -> dict[Path, str]:
@@ -25,7 +25,12 @@ def written() -> dict[Path, str]:
     known = _figures()
     parts[findings.PAGE] = findings.parts(known)
     parts[findings.COHERENCE] = {**parts[findings.COHERENCE], "verdicts": findings.verdicts()}
-    made = {rules.PAGE: rules.page(), monitoring.RULES: monitoring.rules_file()}
+    made = {
+        rules.PAGE: rules.page(),
+        monitoring.RULES: monitoring.rules_file(),
+        answers.PAGE: answers.page(),
+        answers.FILE: answers.schema_file(),
+    }
     for path in sorted({*parts, *(ROOT / "docs").rglob("*.md")} - {*made}):
         text = path.read_text(encoding="utf-8")
         try:

@@ -199,6 +199,12 @@ class _End:
         )
 
 
+def told(results: Sequence[Mapping[str, Any]]) -> str:
+    """What failed, for a person to read; empty where nothing did."""
+    faults = ((each["name"], each["fault"]) for each in results if each["fault"])
+    return "\n".join(f"{name}: {said['name']}: {said['text']}\n    Fix: {said['way_out']}" for name, said in faults)
+
+
 def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
     blank: dict[str, Any] = {
         "perftest": None,

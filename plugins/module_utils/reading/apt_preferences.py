@@ -46,6 +46,12 @@ SOURCES = (
     *("linux-meta-nvidia-6.17", "linux-restricted-modules-nvidia-6.17", "linux-signed-nvidia-6.17"),
 )
 
+# What the roles docker and container_toolkit install.
+OF_VENDORS = (
+    *("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"),
+    *("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1"),
+)
+
 _OF_THE_DRIVER = re.compile(r".*nvidia|cuda-drivers")
 
 
@@ -58,14 +64,13 @@ class Preference(TypedDict):
 
 def read_earlier(system: System, names: Collection[str]) -> list[Preference]:
     """What is read before ours and names one of these packages, or another driver: for each the file, the pin, and its
-    priority."""
-    files = apt.preference_files(system.root)
+    priority. Of vendors' packages, of which ours say nothing, in any file."""
     return [
         {"file": file, "package": name, "pin": stanza.get("pin", ""), "priority": _number(stanza.get("pin-priority"))}
-        for file in files
-        if file < apt.OUR_PREFERENCES
+        for file in apt.preference_files(system.root)
         for stanza in parse(system.text(file) or "")
-        for name in covers(stanza["package"], names)
+        for name in covers(stanza["package"], sorted({*names, *OF_VENDORS}))
+        if file < apt.OUR_PREFERENCES or name in OF_VENDORS
     ]
 
 

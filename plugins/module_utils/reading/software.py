@@ -35,7 +35,7 @@ _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 # The installed packages that roles and findings ask about.
 PACKAGES = re.compile(
     r"(lib)?nvidia|libnvsdm|linux-.*nvidia|cuda-drivers|.*-video-nvidia"
-    r"|docker|containerd|perftest\Z|systemd-oomd|earlyoom|nginx\Z"
+    r"|docker|containerd|perftest\Z|systemd-oomd|earlyoom|nginx\Z|landscape-client\Z"
 )
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")

@@ -62,6 +62,13 @@ _SUDO = re.compile(
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
     re.I,
 )
+# Other ways to become root, by their own words; and a shell that has no such program. Of Python it says so below.
+_BECOME = re.compile(
+    r"\b(?P<by>su|doas|dzdo|pbrun|pfexec|ksu): (?!\S+@)[\w ]*(authenti|authoriz|not permitted|permission denied|"
+    r"terminal|tty|not found)|sh: (\d+: |line \d+: )?(exec: )?(?P<program>(?!\S*python)[\w./-]+): "
+    r"((command )?not found|no such file|permission denied \(exit status 126\))",
+    re.I,
+)
 # What Ansible puts before the words of ssh; each version has its own.
 _BEFORE_SSH = re.compile(
     r"\A(Task failed: )?(Failed to connect to the host via ssh: |"
@@ -101,6 +108,13 @@ def from_failure(
             f"check with: {try_by_hand(host, '--become')}"
         )
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
+    if became := _BECOME.search(text):
+        way_out = (
+            "check ansible_become_method, ansible_become_exe and the password (--ask-become-pass) of this host; "
+            f"check with: {try_by_hand(host, '--become')}"
+        )
+        by = became["by"] or became["program"]
+        return Finding("no_sudo", "error", host, f"{by} did not make us root: {said}", way_out)
     if _PYTHON.search(text):
         way_out = "install python3 on the host, or set ansible_python_interpreter to the one it has"
         return Finding("unreadable", "error", host, f"no usable Python answered: {said}", way_out)

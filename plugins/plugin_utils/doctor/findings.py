@@ -9,6 +9,7 @@ accepted its id with a written reason (`gb10_accept`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,10 +45,21 @@ def evaluate_facts(subject: Subject) -> list[Finding]:
     return accept(subject, [finding for check in CHECKS for finding in check(subject)])
 
 
+# A planner says fact and way out in one text: the way out begins with what to do.
+_WAY_OUT = re.compile(
+    r"[.;:]? Fix: |[.;:,] (?=`|did you mean|"
+    r"(?:Add|Begin|Boot|Check|Choose|Correct|Free|Give|If|Install|Keep|Leave|Let|Make|Move|Name|Plug|Put|Reach|Remove"
+    r"|Rename|Run|Say|Set|Take|To|Use|Wait|Write) )",
+    re.IGNORECASE,
+)
+
+
 def refused(host: str, role: str, text: str) -> Finding:
-    """What a role's document refuses, in a text that has the way out in it; no written reason changes it."""
-    fact = text.removeprefix(f"{host}: ").removeprefix(f"{host} ")  # the finding names the host
-    return Finding(f"{role}{REFUSED}", "error", host, fact, "")
+    """What a role's document refuses; no written reason changes it."""
+    text = text.removeprefix(f"{host}: ").removeprefix(f"{host} ")  # the finding names the host
+    fact, *ways = _WAY_OUT.split(text, maxsplit=1)
+    way_out = ways[0][0].lower() + ways[0][1:].removesuffix(".") if ways else "correct what it names, then run again"
+    return Finding(f"{role}{REFUSED}", "error", host, fact.removesuffix("."), way_out)
 
 
 def of_document(host: str, said: Mapping[str, Any]) -> Finding:

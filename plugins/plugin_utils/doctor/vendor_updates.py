@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import OF_VENDORS
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import DASHBOARD, UPGRADE_ONCE
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+
+_LANDSCAPE, _TOOLKIT = "landscape-client", "nvidia-container-toolkit"
+_CUDA = "developer.download.nvidia.com/compute/cuda"
 
 
 def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
@@ -41,4 +45,43 @@ def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
         )
 
 
-CHECKS = (check_vendor_updates,)
+def check_landscape(subject: Subject) -> Iterator[Finding]:
+    version = subject.facts["packages"].get(_LANDSCAPE)
+    if version is not None:
+        yield subject.say(
+            "landscape",
+            f"{_LANDSCAPE} {version} is installed: its server may upgrade packages, restart Docker and reboot when"
+            " it likes",
+            "leave this host's upgrades and reboots to one of the two: take it out of Landscape's upgrade profiles, or"
+            " hold there what the roles driver and docker own",
+        )
+
+
+def check_toolkit_of_cuda(subject: Subject) -> Iterator[Finding]:
+    """CUDA's repository has the packages of the container toolkit, too, and apt takes the newest of all sources."""
+    sources = subject.facts["apt_sources"]["entries"]
+    files = dict.fromkeys(entry["file"] for entry in sources if _CUDA in entry["uri"])
+    if files and "container_toolkit" in subject.roles:
+        yield subject.say(
+            "toolkit_of_cuda",
+            f"{', '.join(files)} is CUDA's repository, which offers {_TOOLKIT}, too: an upgrade of all packages may"
+            " take it from there",
+            f"pin it: a stanza `Package: *nvidia-container*` with `Pin: origin {_CUDA.partition('/')[0]}` and"
+            " `Pin-Priority: -1` in /etc/apt/preferences.d; or raise container_toolkit_version to what it offers",
+        )
+
+
+def check_pins(subject: Subject) -> Iterator[Finding]:
+    """Pins on what the roles docker and container_toolkit install; the role driver refuses those on its own set."""
+    rows = [row for row in subject.facts["apt_preferences"] if row["package"] in OF_VENDORS]
+    if rows:
+        said = ", ".join(dict.fromkeys(f"{row['file']} gives {row['package']} to {row['pin']}" for row in rows))
+        yield subject.say(
+            "apt_pin",
+            f"a pin of apt decides over packages of our roles: {said}",
+            "name that version in docker_version or container_toolkit_version, or remove the stanza; apt takes an exact"
+            " version of ours all the same, and its dependencies by the pin",
+        )
+
+
+CHECKS = (check_vendor_updates, check_landscape, check_toolkit_of_cuda, check_pins)

@@ -18,6 +18,7 @@ costs nothing, and cannot fail.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, programs, run, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -375,4 +377,16 @@ def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
         resource = {key: scope.value(part, item) for key, part in entry.attributes.items()}
         if entry.template is not None:
             resource["content"] = str(scope.evaluate(entry.template, item))
+        if isinstance(resource.get("content"), str) and (says := _managed(scope.view)):
+            resource["content"] = _WRITTEN_BY.sub(lambda line: f"{line[0]} {says}", resource["content"], count=1)
         yield resource
+
+
+# The first line of our files, whatever makes a comment of it.
+_WRITTEN_BY = re.compile(r"\bWritten by gb10-fleet, role .*")
+
+
+def _managed(view: View) -> str:
+    """What the owner says of managed files in `ansible_managed`: one line, without what would end it."""
+    said = view.variables.get("ansible_managed")
+    return printable(" ".join(said.split())).rstrip("\\") if isinstance(said, str) else ""

@@ -123,14 +123,14 @@ def judge(
     # Ansible's own word for it, in its recap and exit status.
     away = failure is not None and failure.id in NO_CONTACT
     refused = refusal is not None and refuse
-    # What is shown of a failure is all of its result: the reason must not drown in facts.
-    shown = [finding for finding in found if finding.blocks] if refused else found
+    # What is shown of a failure is all of its result: the reason comes first, and no facts.
+    found.sort(key=lambda finding: refused and not finding.blocks)
     accepted = sum(finding.accepted is not None for finding in found)
     warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
     result: dict[str, Any] = {
         "changed": False,
         "failed": refused and not away,
-        "findings": [finding.as_dict() for finding in shown],
+        "findings": [finding.as_dict() for finding in found],
         "msg": refusal or f"{own.name}: nothing blocks ({counted(warnings, 'warning')}, {accepted} accepted)",
     }
     if away:

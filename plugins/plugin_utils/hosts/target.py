@@ -40,6 +40,15 @@ def refuse_inventory(variables: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_start(task: Any) -> None:
+    """Raise NoTarget where the run is to start at a task: those before it look at the hosts and plan for the rest."""
+    if task:
+        raise NoTarget(
+            f"--start-at-task '{task}' would leave out the tasks that look and plan, and those behind them need the"
+            " plan: leave it out, for a run again does only what is not done yet; --tags chooses roles"
+        )
+
+
 def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, loader: DataLoader | None) -> None:
     """Raise NoTarget where the pattern, within --limit, matches no host. `groups`: Ansible's magic variable."""
     if not limit and isinstance(pattern, str) and groups.get(pattern):

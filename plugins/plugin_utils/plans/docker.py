@@ -87,7 +87,7 @@ def _others(view: View, settings: DockerSettings) -> Iterator[str]:
         if other["kind"] == SNAP:
             yield (
                 f"{there} is installed, and {_ends(other)}. It and docker-ce would take the same socket, and a snap is"
-                f" not this role's to remove: `sudo snap remove docker` first. {keep}"
+                f" not this role's to remove. Run `sudo snap remove docker` first. {keep}"
             )
         elif not settings.docker_allow_restart:
             yield (

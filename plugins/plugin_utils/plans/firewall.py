@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.host_firewalls import FIREWALLD, UFW
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
@@ -27,6 +28,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings imp
 
 _PORT_FLAG = re.compile(r"(--\S*port)[= ](\S+)")
 _PORT_VARIABLE = re.compile(r"VLLM_(.*_)?PORT\Z")
+_INTERFACE = re.compile(r"[A-Za-z0-9._-]{1,15}\Z")
+_RELOAD = "; `sudo firewall-cmd --reload`"
 Ports = Any  # a number, or its digits, or a range of them from low to high
 
 
@@ -36,6 +39,7 @@ class FirewallSettings(RoleSettings, role="firewall"):
 
     firewall_open_ports: tuple[str, ...]
     firewall_clients: tuple[str, ...]
+    firewall_allow_host_rules: bool
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,14 @@ class Gateway:
 
     port: int
     six: bool  # it listens on an address of IPv6
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A line that opens something in ufw or firewalld, and the one that takes it back."""
+
+    add: str
+    remove: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +86,7 @@ class FirewallPlan(RolePlan):
     watchers: tuple[str, ...]  # networks that may reach it
     gateway: Gateway | None
     units: tuple[str, ...]  # of what listens
+    openings: tuple[Opening, ...] = ()  # with consent
 
 
 def plan(view: View) -> FirewallPlan:
@@ -107,35 +120,57 @@ def plan(view: View) -> FirewallPlan:
     )
     try:
         joined = view.plan(fabric.plan)
+        planned = replace(
+            planned,
+            joint_refusals=_texts(text for each in served for text in _nobody_asks(each, settings, joined)),
+            peers=tuple(_peers(view, joined)),
+        )
     except PlanError as error:
-        return replace(planned, joint_refusals=(str(error),), findings=tuple(_closed_by_others(view, planned)))
-    planned = replace(
+        planned = replace(planned, joint_refusals=(str(error),))
+    allowed = settings.firewall_allow_host_rules
+    return replace(
         planned,
-        joint_refusals=_texts(text for each in served for text in _nobody_asks(each, settings, joined)),
-        peers=tuple(_peers(view, joined)),
+        findings=tuple(_closed_by_others(view, planned, allowed)),
+        openings=tuple(_openings(view, planned)) if allowed else (),
     )
-    return replace(planned, findings=tuple(_closed_by_others(view, planned)))
 
 
-def _closed_by_others(view: View, planned: FirewallPlan) -> Iterator[Mapping[str, Any]]:
+def _deny(view: View) -> list[Mapping[str, Any]]:
+    return [other for other in view.facts.get("host_firewalls") or [] if other["default"] not in ("accept", "allow")]
+
+
+def _for_clients(planned: FirewallPlan) -> list[str]:
+    gateway = [str(planned.gateway.port)] if planned.gateway else []
+    return [*gateway, *(planned.apis if planned.clients else ())]
+
+
+def _closed_by_others(view: View, planned: FirewallPlan, allowed: bool) -> Iterator[Mapping[str, Any]]:
     """What of ours ufw or firewalld would drop: a packet has to pass all tables."""
-    for other in view.facts.get("host_firewalls") or []:
-        if other["default"] in ("accept", "allow"):
-            continue
-        clients = [*([planned.gateway.port] if planned.gateway else []), *(planned.apis if planned.clients else ())]
-        ports = [str(port) for port in clients if not _lets_in(other, port)]
+    for other in _deny(view):
+        ports = [port for port in _for_clients(planned) if not _lets_in(other, port)]
         rails = [peer.interface for peer in planned.peers if not _lets_in(other, "any", peer.interface, peer.address)]
         rails = list(dict.fromkeys(rails))
         if ports or rails:
             what = [*(f"port {port}" for port in ports), *(f"what arrives by {rail}" for rail in rails)]
+            lines = "; ".join(f"`sudo {line.add}`" for line in _lines(other["name"], ports, rails))
+            by_hand = f"run {lines}{_RELOAD if other['name'] == FIREWALLD else ''}"
             yield {
                 "id": "host_firewall",
-                "severity": "warn",
+                "severity": "info" if allowed else "warn",
                 "fact": f"{other['name']} is on and drops what no rule of it names ({other['default']}): it would close"
                 f" {', '.join(what)}",
-                "way_out": _to_open(other["name"], ports, rails),
+                "way_out": "nothing to do: firewall_allow_host_rules is true, and the role adds the lines"
+                if allowed
+                else f"{by_hand}; or set firewall_allow_host_rules to true, and the role adds these lines",
                 "accepted": None,
             }
+
+
+def _openings(view: View, planned: FirewallPlan) -> Iterator[Opening]:
+    """All that ours needs, also what is open: the lines that the role has added would count as no longer wanted."""
+    rails = [peer.interface for peer in planned.peers if _INTERFACE.match(peer.interface)]
+    for other in _deny(view):
+        yield from _lines(other["name"], _for_clients(planned), list(dict.fromkeys(rails)))
 
 
 def _lets_in(other: Mapping[str, Any], port: Any, interface: str = "any", address: str | None = None) -> bool:
@@ -149,13 +184,15 @@ def _lets_in(other: Mapping[str, Any], port: Any, interface: str = "any", addres
     )
 
 
-def _to_open(name: str, ports: Sequence[str], rails: Sequence[str]) -> str:
-    if name == "ufw":
-        lines = [*(f"ufw allow {port}/tcp" for port in ports), *(f"ufw allow in on {rail}" for rail in rails)]
-        return "run " + "; ".join(f"`sudo {line}`" for line in lines)
-    lines = [f"--permanent --add-port={port}/tcp" for port in ports]
-    lines += [f"--permanent --zone=trusted --change-interface={rail}" for rail in rails]
-    return "run " + "; ".join(f"`sudo firewall-cmd {line}`" for line in [*lines, "--reload"])
+def _lines(name: str, ports: Sequence[str], rails: Sequence[str]) -> Iterator[Opening]:
+    if name == UFW:
+        for rule in (*(f"{port}/tcp" for port in ports), *(f"in on {rail}" for rail in rails)):
+            yield Opening(f"ufw allow {rule}", f"ufw --force delete allow {rule}")
+        return
+    command = "firewall-cmd --permanent"
+    yield from (Opening(f"{command} --add-port={port}/tcp", f"{command} --remove-port={port}/tcp") for port in ports)
+    zone = f"{command} --zone=trusted"
+    yield from (Opening(f"{zone} --change-interface={rail}", f"{zone} --remove-interface={rail}") for rail in rails)
 
 
 def _reached(service: Service) -> bool:

@@ -50,9 +50,16 @@ class VendorPackages:
         """The version to have: the one asked for, or a newer one that is installed."""
         installed = self.installed(view) or "0"
         try:
-            return installed if debian_version.newer_than(installed, asked) else asked
+            version = installed if debian_version.newer_than(installed, asked) else asked
         except ValueError as error:
             raise SettingsError(f"{self.role}_version: {error}") from error
+        if "-" not in asked:  # 29, or 29.2.1: a part of what apt calls it
+            usual = catalog.load("software")[self.role]["value"]
+            raise SettingsError(
+                f"{self.role}_version is '{asked}', and apt calls no version of {self.package} so. Write it as apt does"
+                f" (`apt-cache madison {self.package}`), for example {usual}, or leave it out."
+            )
+        return version
 
     def source(self, view: View, choice: str) -> Source:
         """Tell whether the role brings a source; `choice` is auto, host (never) or the vendor (always)."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -48,6 +49,17 @@ def before(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def refuse(directory: Path) -> None:
+    """Raise ValueError where nothing can be written into that folder, or into the nearest that is there above it."""
+    there = next(folder for folder in (directory, *directory.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written to" if there.is_dir() else "is no folder"
+        raise ValueError(
+            f"gb10_evidence_directory is {directory}, and {there} {why}: name a folder that this user may write to, or"
+            " leave it out (then it is ./evidence)"
+        )
 
 
 def write(document: Mapping[str, Any], directory: Path) -> Path:

@@ -11,8 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, playbook
+from gb10_fleet import answers, cli, playbook
 from gb10_fleet.playbook import Outcome
+from tests.support.held import hold
 
 CLI = CliRunner()
 DOCS = Path(__file__).parents[3] / "docs"
@@ -154,3 +155,15 @@ def test_docs_drift_names_each_command_without_json_and_no_other() -> None:
     has = {name for name, command in commands.items() if any("--json" in option.opts for option in command.params)}
     assert named - {"status --hosts"} <= has, "docs/drift.md, JSON: the table names a command without --json"
     assert without == commands.keys() - has, "docs/drift.md, JSON: below the table are all commands without --json"
+
+
+def test_each_command_with_json_has_a_schema() -> None:
+    commands = _commands(typer.main.get_command(cli.app))
+    has = {name for name, command in commands.items() if any("--json" in option.opts for option in command.params)}
+    assert has == {*answers.COMMANDS}, "gb10_fleet/answers.py: ANSWERS and the commands with --json"
+
+
+def test_an_answer_with_another_key_is_none() -> None:
+    """Else a schema would hold nothing."""
+    with pytest.raises(AssertionError, match="'colour' was unexpected"):
+        hold("doctor", json.dumps({"error": "x", "colour": "red"}))

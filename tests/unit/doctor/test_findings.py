@@ -31,6 +31,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 from tests.support.proofs import NOW, facts, proof, thresholds
 from tests.support.subjects import CATALOG, MODEL, PAIR, subject
 
+CUDA = "developer.download.nvidia.com/compute/cuda/repos"
+
 
 def evaluate(judged: Subject) -> list[Finding]:
     """All that doctor says of a host that it could read."""
@@ -289,6 +291,18 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (
             subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": None}),
             "dashboard_update", "info", ["upgrades driver, kernel and firmware"],
+        ),
+        (
+            subject(packages={"landscape-client": "24.02"}),
+            "landscape", "info", ["landscape-client 24.02", "upgrade profiles"],
+        ),
+        (
+            subject(apt_sources={"entries": [{"file": "/c.list", "uri": f"https://{CUDA}/ubuntu2404/sbsa"}]}),
+            "toolkit_of_cuda", "info", ["/c.list is CUDA's repository", "Pin: origin developer.download.nvidia.com"],
+        ),
+        (
+            subject(apt_preferences=[{"file": "/p", "package": "docker-ce", "pin": "version 5:27*", "priority": 1001}]),
+            "apt_pin", "info", ["/p gives docker-ce to version 5:27*", "docker_version"],
         ),
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
@@ -734,6 +748,12 @@ def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
         ("guest is not in the sudoers file.  This incident will be reported.", "no_sudo"),
         ("Sorry, user guest may not run sudo on spark-a.", "no_sudo"),
         ("/bin/sh: 1: sudo: not found", "no_sudo"),
+        ("Password: \nsu: Authentication failure", "no_sudo"),
+        ("su: must be run from a terminal", "no_sudo"),
+        ("doas: Operation not permitted", "no_sudo"),
+        ("doas: a tty is required", "no_sudo"),
+        ("/bin/sh: 1: /opt/bin/become: not found", "no_sudo"),
+        ("bash: line 1: /opt/bin/become: Permission denied (exit status 126)", "no_sudo"),
         ("Timeout (12s) waiting for privilege escalation prompt:", "no_sudo"),
         ("The module interpreter '/usr/bin/python3' was not found.", "unreadable"),
         ("/bin/sh: 1: /usr/bin/python3: not found", "unreadable"),
@@ -881,10 +901,8 @@ def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
     ):
         assert finding.id == id_ and finding.blocks
         assert str(finding).startswith(f"spark-a: {id_}: {finding.fact}")
-    text = "docker-ce 1 is installed. Set docker_allow_restart to true"  # of a role it has the way out in it
-    assert str(refused("spark-a", "docker", text)) == f"spark-a: docker_refused: {text}"
     for text in ("spark-a has no rail", "spark-a: has no rail"):  # a plan of a cluster names its host itself
-        assert str(refused("spark-a", "fabric", text)) == "spark-a: fabric_refused: has no rail"
+        assert refused("spark-a", "fabric", text).fact == "has no rail"
     assert refused("spark-a", "fabric", "spark-ab has no rail").fact == "spark-ab has no rail"
     assert "state_refused" in never_accepted()
 
@@ -901,3 +919,17 @@ def test_what_several_roles_refuse_is_told_once_by_the_role_of_the_variable() ->
         ("firewall", "firewall_x is wrong"),
         ("gateway", "one of two is wrong"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "way_out"),
+    [
+        ("a: x is '9'. Name a port, from 1 to 65535.", "x is '9'", "name a port, from 1 to 65535"),
+        ("rule r: no kernel. Fix: another image. Sources: log.", "rule r: no kernel", "another image. Sources: log"),
+        ("x 5.1 is not above 0.", "x 5.1 is not above 0", "correct what it names, then run again"),
+        ("the key is short. `openssl rand` makes one.", "the key is short", "`openssl rand` makes one"),
+    ],
+)
+def test_a_refusal_of_a_role_has_fact_and_way_out_apart(text: str, fact: str, way_out: str) -> None:
+    finding = refused("a", "vllm", text)
+    assert (finding.fact, finding.way_out) == (fact, way_out) and finding.blocks

@@ -42,6 +42,10 @@ VARIABLES: list[tuple[str, Any, list[str]]] = [
     ("kernel_parameters_extra", ["x"], ["kernel_parameters_extra is ['x']", "a mapping"]),
     # impossible values
     ("gb10_orphans", "delete", ["gb10_orphans", "show, remove", "delete"]),
+    ("gb10_recap", "chnaged", ["gb10_recap", "all, changed", "chnaged"]),
+    ("docker_version", 29, ["docker_version is '29'", "apt-cache madison docker-ce", "5:29.2.1-1"]),
+    ("container_toolkit_version", "1.19", ["container_toolkit_version is '1.19'", "1.19.0-1"]),
+    ("vllm_services", {"one": {"modell": "m", "port": 8001}}, ["vllm_services.one has modell", "rite model"]),
     ("gb10_minimum_free_gib", {"/": "ten"}, ["'/': 'ten'", '{"/srv/models": 200}']),
     ("fabric_mtu", -1, ["fabric_mtu -1", "1500 and 9216"]),
     ("fabric_mtu", NAN, ["fabric_mtu is nan", "a whole number"]),

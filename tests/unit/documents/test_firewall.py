@@ -37,7 +37,7 @@ needs_root = pytest.mark.skipif(
 
 
 def document(topology: str = "none", host: str = "spark-a", **variables: Any) -> Rendered:
-    spark = {"ssh_ports": variables.pop("ssh_ports", [22])}
+    spark = {"ssh_ports": variables.pop("ssh_ports", [22]), "host_firewalls": variables.pop("host_firewalls", [])}
     members = HOSTS[topology]
     said = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | variables
     known = {name: _facts(name, number) for number, name in enumerate(members)}
@@ -664,3 +664,30 @@ def test_rules_that_nft_does_not_take_change_nothing(net: Net, tmp_path: Path) -
         program.load()
     assert program.holds()
     assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
+
+
+UFW = """#!/bin/sh
+# As ufw 0.36 answers.
+echo "$*" >> "$0.log"
+case $* in *delete*) echo "Rule deleted";; "allow 22/tcp"|"allow 8443/tcp") echo "Skipping adding existing rule";;
+*) echo "Rule added";; esac
+"""
+
+
+def test_lines_in_the_host_s_firewall_come_with_consent_and_only_ours_go_again(tmp_path: Path) -> None:
+    said: dict[str, Any] = {
+        "gateway_address": "192.0.2.11",
+        "host_firewalls": [{"name": "ufw", "default": "drop", "allowed": []}],
+    }
+    assert "/usr/local/sbin/gb10-host-firewall" not in str(document("pair", **said).resources)
+    made = document("pair", **said, firewall_allow_host_rules=True)
+    (tmp_path / "run").write_text(content(made, "/usr/local/sbin/gb10-host-firewall"))
+    for name, text in {"ufw": UFW, "systemctl": "#!/bin/sh\necho running\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GB10_HOST_FIREWALL": str(tmp_path / "added")}
+    for word in ("open", "open", "close", "close"):
+        subprocess.run(["sh", tmp_path / "run", word], env=env, check=True)
+    asked = (tmp_path / "ufw.log").read_text().splitlines()
+    assert asked.count("allow 8443/tcp") == 2 and "--force delete allow 8443/tcp" not in asked, "that was theirs"
+    assert asked.count("--force delete allow in on enp1s0f0np0") == 1

@@ -138,3 +138,10 @@ def test_only_the_drivers_own_line_is_a_proof(tmp_path: Path, said: str) -> None
         ["/bin/sh", program, "300", "2200"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, check=False
     )
     assert done.returncode == expected, done
+
+
+def test_our_files_say_what_the_owner_says_of_managed_files() -> None:
+    made = files(document("clock_lock", clock_lock_allow=True, ansible_managed="Ticket 7:\nask ops\\"))
+    head = made[LOCK]["content"].splitlines()[1]
+    assert head == "# Written by gb10-fleet, role clock_lock; a change here is overwritten. Ticket 7: ask ops"
+    assert made[LOCK]["content"].count("Ticket 7") == 1

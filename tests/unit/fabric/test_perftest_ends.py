@@ -464,3 +464,10 @@ def test_the_example_by_hand_has_both_ends() -> None:
     server, client = end("spark-a"), end("spark-b")
     assert (server.end, client.end, server.name) == ("server", "client", client.name)
     assert (server.address, server.peer) == (client.peer, client.address)
+
+
+def test_faults_are_told_with_their_way_out() -> None:
+    fault = {"name": "port_down", "text": "rocep1s0f0 is down", "way_out": "plug the cable in"}
+    results = [{"name": "p0", "fault": fault}, {"name": "p1", "fault": None}]
+    assert perftest_ends.told(results) == "p0: port_down: rocep1s0f0 is down\n    Fix: plug the cable in"
+    assert not perftest_ends.told(results[1:])

@@ -359,3 +359,32 @@ def test_the_doctor_takes_nothing_but_a_result(plays: Plays) -> None:
     assert rc == 2 and alone(output).count("failed=1") == 3
     assert "judged: expected the result of gb10.fleet.probe for this host" in output
     assert calls(plays, "a", "b", "c") == [0, 0, 0]
+
+
+def test_where_the_evidence_goes_is_tried_before_anything_else(plays: Plays) -> None:
+    fleet = hosts(plays, "a")
+    (plays.tmp_path / "file").touch()
+    rc, output = plays.play(fleet, SITE, **OURS, gb10_evidence_directory="file/below")
+    assert rc == 2 and "gb10_evidence_directory is" in output and "file is no folder: name a folder" in output, output
+    assert calls(plays, "a") == [0]
+    assert plays.play(fleet, SITE, **OURS, gb10_evidence_directory="new/below")[0] == 0
+
+
+def test_a_start_at_a_task_leaves_out_what_the_others_need(plays: Plays) -> None:
+    fleet = hosts(plays, "a")
+    rc, output = plays.play(fleet, SITE, "--start-at-task", "Fetch image and model", **OURS)
+    assert rc != 0 and "--start-at-task 'Fetch image and model' would leave out" in output and "leave it out" in output
+    assert calls(plays, "a") == [0]
+
+
+def test_the_look_has_all_findings_of_a_host_that_is_refused(plays: Plays) -> None:
+    fleet = hosts(plays, "a", facts={"clock": {**FACTS["clock"], "synchronized": False}})
+    fleet["spark-a"]["fabric_mut"] = 9000
+    show = FACTS_OF.replace("import_playbook: gb10.fleet.doctor", "import_playbook: look.yml")
+    look = [{"hosts": "sparks", "gather_facts": False, "tasks": [
+        {"gb10.fleet.probe": {}, "register": "said"},
+        {"ansible.builtin.debug": {"msg": "{{ said.judged['spark-a'].findings | map(attribute='severity') }}"}},
+    ]}]  # fmt: skip
+    (plays.tmp_path / "look.yml").write_text(yaml.safe_dump(look))
+    rc, output = plays.play(fleet, show, **OURS)
+    assert rc == 0 and '"error",' in output and '"warn"' in output, output

@@ -144,4 +144,23 @@ def test_what_ufw_lets_in_is_not_said() -> None:
 def test_lines_for_firewalld() -> None:
     (found,) = beside(UFW | {"name": "firewalld", "default": "reject"})
     assert "`sudo firewall-cmd --permanent --zone=trusted --change-interface=enp1s0f0np0`" in found["way_out"]
-    assert found["way_out"].endswith("`sudo firewall-cmd --reload`")
+    assert "; `sudo firewall-cmd --reload`; or set firewall_allow_host_rules" in found["way_out"]
+
+
+def test_with_consent_the_role_opens_them_and_keeps_them_open() -> None:
+    host, *members = HOSTS["pair"]
+    said = {"fabric_topology": "pair", "fabric_network": "192.168.96.0/20", "gateway_address": "192.0.2.11"}
+    said |= {"firewall_allow_host_rules": True}
+
+    def made(allowed: list[dict[str, Any]]) -> firewall.FirewallPlan:
+        known = facts(host) | {"ssh_ports": [22], "host_firewalls": [UFW | {"allowed": allowed}]}
+        others = {name: facts(name) for name in members}
+        return firewall.plan(View(host, known, said, [host, *members], others, dict.fromkeys(members, said)))
+
+    first = made([])
+    assert first.openings[0] == firewall.Opening("ufw allow 8443/tcp", "ufw --force delete allow 8443/tcp")
+    assert any(line.add == "ufw allow in on enp1s0f0np0" for line in first.openings)
+    assert [each["severity"] for each in first.findings] == ["info"]
+    everything = {"ports": "any", "protocol": "any", "interface": "any", "source": "any"}
+    assert made([everything]).openings == first.openings, "else they would go again"
+    assert made([everything]).findings == ()

@@ -114,3 +114,13 @@ def test_stanzas_have_comments_continuations_and_blank_lines_of_blanks() -> None
 def test_a_priority_that_is_no_number_counts_as_none(tmp_path: Path) -> None:
     (row,) = earlier(tmp_path, **{"00": stanza("nvidia-utils-580", priority="high")})
     assert row["priority"] == 0
+
+
+def test_a_pin_on_a_vendor_s_package_counts_in_any_file(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/apt/preferences.d"
+    folder.mkdir(parents=True)
+    (folder / "99-mine").write_text("Package: docker-* nvidia-driver\nPin: version 5:27*\nPin-Priority: 1001\n")
+    found = apt_preferences.read_earlier(System(root=tmp_path), [])
+    assert {row["package"] for row in found} >= {"docker-ce", "docker-ce-cli"}
+    assert {(row["file"], row["pin"]) for row in found} == {("/etc/apt/preferences.d/99-mine", "version 5:27*")}
+    assert not any("driver" in row["package"] for row in found), "ours comes before that file, and says it first"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +87,26 @@ def test_a_host_takes_its_own_bundle_and_says_what_it_did(site: Site) -> None:
     (request,) = site.plays.requests("a")
     assert request["check"] is False and [document["role"] for document in request["documents"]] == ["page_cache"]
     assert site.pull()[0] == 0, "the same again is no replay"
+
+
+def test_a_server_without_the_bundle_is_a_sentence(site: Site) -> None:
+    """Another kind of no: of the server, of the name, of the port."""
+    web = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site.folder / "nothing"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), web) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        said = [_said(url, "spark-a"), _said("http://127.0.0.1:1", "spark-a"), _said("spark", "spark-a"), _said(url)]
+        server.shutdown()
+    assert said[0].startswith(f"{url}/spark-a: the server says 404") and "is there a bundle for this host?" in said[0]
+    assert "Connection refused; check the address" in said[1] and "unknown url type" in said[2]
+    assert all(text.endswith("nothing was done") for text in said[:3]) and said[3] == "usage: gb10-pull URL HOST"
+
+
+def _said(*words: str) -> str:
+    argv = [sys.executable, PULL / "gb10-pull", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not done.stdout
+    return done.stderr.strip()
 
 
 def refused(site: Site, because: str, host: str = "spark-a") -> None:

@@ -10,14 +10,17 @@ place's keys were there already. The place is the list of keys as JSON, because 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 OF_ANOTHER = "(not ours)"
 
 
 def merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes` over `base`, mapping by mapping; keys and list items that `changes` does not name survive."""
+    """`changes` over `base`, mapping by mapping; keys and list items that `changes` does not name survive.
+
+    An item such as `native.cgroupdriver=cgroupfs` takes the place of one with another value.
+    """
     merged = dict(base) if isinstance(base, dict) else {}
     for key, value in changes.items():
         present = merged.get(key)
@@ -25,10 +28,17 @@ def merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = merge(present, value)
         elif isinstance(value, list) and isinstance(present, list):
             ours = {canonical(item) for item in value}
-            merged[key] = [*value, *(item for item in present if canonical(item) not in ours)]
+            rest = (item for item in present if canonical(item) not in ours and not _displaced(item, value))
+            merged[key] = [*value, *rest]
         else:
             merged[key] = value
     return merged
+
+
+def _displaced(item: Any, ours: Sequence[Any]) -> bool:
+    """Return whether one of our items says another value for the same key."""
+    name, equals, __ = item.partition("=") if isinstance(item, str) else ("", "", "")
+    return bool(equals) and any(isinstance(own, str) and own != item and own.startswith(f"{name}=") for own in ours)
 
 
 def canonical(value: Any) -> str:
@@ -115,7 +125,8 @@ def _former(value: Any, note: Mapping[str, Any]) -> tuple[Any] | None:
     if isinstance(put, list) and isinstance(value, list) and ("was" not in note or isinstance(was, list)):
         ours, theirs = ({canonical(item) for item in items or ()} for items in (put, was))
         rest = [item for item in value if canonical(item) in theirs or canonical(item) not in ours]
-        if was is not None and {canonical(item) for item in rest} == theirs:
+        displaced = {canonical(item) for item in was or () if _displaced(item, put)}
+        if was is not None and {canonical(item) for item in rest} == theirs - displaced:
             rest = was  # in its former order, and with what it held twice
         return (rest,) if rest or "was" in note else None
     if canonical(value) != canonical(put):

@@ -99,6 +99,7 @@ class PackageState:
     closed: Mapping[str, str]
     conflicts: Sequence[Mapping[str, Any]] = ()  # of apt's sources; asked only if a package is not as wanted
     misfits: frozenset[str] = frozenset()
+    culprits: frozenset[str] = frozenset()  # of a transaction that is refused: the packages to which that is due
 
     def drift(self, resource: Package) -> tuple[str, str] | None:
         """Action and detail of what differs."""
@@ -144,7 +145,8 @@ class PackageKind(Kind[Package, PackageState]):
         conflicts = apt_sources.conflicts(apt_sources.read_sources(system)) if drifted else []
         blind = not drifted or conflicts or database.unfinished or _unknown(drifted, known)
         simulation = None if blind else _simulate(system, drifted, database)
-        return PackageState(database, known, simulation, closed, conflicts, misfits)
+        state = PackageState(database, known, simulation, closed, conflicts, misfits)
+        return replace(state, culprits=_culprits(system, drifted, simulation, state)) if simulation else state
 
     def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
         drifted: list[Package] = []
@@ -187,9 +189,20 @@ class PackageKind(Kind[Package, PackageState]):
                 _refuse(drifted, trusted, state)
             plan.prediction = predict(drifted, state.database, trusted)
 
+    def prepare(self, system: System, plan: Plan, state: PackageState) -> None:
+        """What lists of apt's are too old to tell is refused before anything is written."""
+        wanted = [step.resource for step in plan.steps if isinstance(step.resource, Package)]
+        if not _unknown(wanted, state.known) or state.database.unfinished:
+            return
+        if any(is_apt_source(step.resource.name) for step in plan.steps):  # what apt says follows from them
+            return
+        _update_lists(system, wanted)
+        simulation = _simulate(system, wanted, state.database)
+        _refuse(wanted, simulation, replace(state, culprits=_culprits(system, wanted, simulation, state)))
+
     def apply(self, system: System, steps: Sequence[Step[Package]], state: PackageState, progress: Progress) -> None:
         wanted = [step.resource for step in steps]
-        if progress.lists_stale or _unknown(wanted, state.known):
+        if progress.lists_stale or (_unknown(wanted, state.known) and _unknown(wanted, _known(system, wanted))):
             _update_lists(system, wanted)
             progress.lists_stale = False
         simulation = _simulate(system, wanted, state.database)
@@ -290,6 +303,10 @@ def ask_policy(system: System, names: Sequence[str]) -> dict[str, frozenset[str]
     return parse_policy(system.run(["apt-cache", "policy", *names]).stdout) if names else {}
 
 
+def _known(system: System, wanted: Sequence[Package]) -> dict[str, frozenset[str]]:
+    return ask_policy(system, [package.name for package in wanted if package.state == "present"])
+
+
 def parse_policy(text: str) -> dict[str, frozenset[str]]:
     known: dict[str, set[str]] = {}
     versions: set[str] = set()
@@ -353,7 +370,7 @@ def _update_lists(system: System, wanted: Sequence[Package]) -> None:
     apt itself sees it the same way: where it still has an older list, it ends with a warning and success.
     """
     done = run_locked(system, ["apt-get", "update"])
-    known = ask_policy(system, [package.name for package in wanted if package.state == "present"])
+    known = _known(system, wanted)
     unknown = _unknown(wanted, known)
     for package in unknown:
         text = (
@@ -436,22 +453,36 @@ def _refuse(wanted: Sequence[Package], simulation: Simulation, state: PackageSta
 
     Nor may a dependency exchange what is on hold or waits for the operator's consent.
     """
-    labels = ", ".join(package.label for package in wanted)
+    if why := _objection(wanted, simulation, state):
+        labels = (package.label for package in wanted if not state.culprits or package.name in state.culprits)
+        raise HostError(f"{', '.join(labels)}: {why}")
+
+
+def _culprits(system: System, wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> frozenset[str]:
+    """The packages that apt could not install by themselves either; of a transaction without an objection none."""
+    if len(wanted) < 2 or not _objection(wanted, simulation, state):
+        return frozenset()
+    alone = ((package.name, [package]) for package in wanted)
+    return frozenset(
+        name for name, one in alone if _objection(one, _simulate(system, one, state.database), state)
+    ).difference({package.name for package in wanted if package.state == "absent"})
+
+
+def _objection(wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> str:
     if simulation.error:
-        raise HostError(
-            f"{labels}: apt has no way to install this: {simulation.error}; `apt-mark showhold` lists the holds and"
+        return (
+            f"apt has no way to install this: {simulation.error}; `apt-mark showhold` lists the holds and"
             " `apt-cache policy` the versions and pins"
         )
     declared = {package.name for package in wanted if package.state == "absent"}
     surprising = sorted(simulation.removes - declared)
     if surprising:
-        raise HostError(
-            f"{labels}: apt would also remove {', '.join(surprising)}; remove those yourself first if that is meant"
-        )
+        return f"apt would also remove {', '.join(surprising)}; remove those yourself first if that is meant"
     for name in sorted(simulation.installs & set(state.closed)):
-        raise HostError(
-            f"{labels}: apt would also exchange {name}, which needs your consent: set {state.closed[name]}: true, or"
+        return (
+            f"apt would also exchange {name}, which needs your consent: set {state.closed[name]}: true, or"
             " choose versions that go with the installed one"
         )
     for name in sorted(simulation.installs & set(state.database.holds) - {package.name for package in wanted}):
-        raise HostError(f"{labels}: apt would also exchange {name}, which is on hold; `apt-mark unhold` frees it")
+        return f"apt would also exchange {name}, which is on hold; `apt-mark unhold` frees it"
+    return ""

@@ -8,6 +8,7 @@ What may be a secret stays away from errors and reports: a text of another form 
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -134,11 +135,11 @@ def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
 def _strange(where: str, keys: list[Any], options: catalog.Options) -> Iterator[str]:
     if not keys:
         return
-    meant = [key.removeprefix(_PREFIX) for key in keys if isinstance(key, str) and key.startswith(_PREFIX)]
-    instead = ", ".join(key for key in meant if key in options)
+    meant = [key.removeprefix(_PREFIX) for key in keys if isinstance(key, str)]
+    instead = ", ".join(near for key in meant for near in difflib.get_close_matches(key, options, n=1, cutoff=0.8))
     yield (
         f"{where} has {', '.join(map(_in_yaml, keys))}, which is no variable of the role vllm without its prefix, and "
-        f"none of {', '.join(_OF_A_SERVICE)}.{f' Write {instead}.' if instead else ''}"
+        f"none of {', '.join(_OF_A_SERVICE)}.{f' Write {instead}.' if instead else ' Leave it out.'}"
     )
 
 

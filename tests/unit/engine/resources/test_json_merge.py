@@ -48,3 +48,13 @@ def test_what_an_earlier_merge_put_comes_out_as_well() -> None:
 def test_what_somebody_changed_since_is_theirs() -> None:
     notes = noted({}, {}, {"a": 1, "b": {"c": 1}})
     assert taken_out({"a": 5, "b": 6}, notes) == {"a": 5, "b": 6}
+
+
+def test_of_two_values_for_one_key_of_an_option_ours_stays_and_an_undo_brings_theirs_back() -> None:
+    """Docker does not start with two drivers of cgroups."""
+    theirs = {"exec-opts": ["native.cgroupdriver=systemd", "other=1", "plain"]}
+    ours = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
+    merged = merge(theirs, ours)
+    assert merged == {"exec-opts": ["native.cgroupdriver=cgroupfs", "other=1", "plain"]}
+    assert taken_out(merged, noted({}, theirs, ours)) == theirs
+    assert merge(merged, ours) == merged

@@ -531,3 +531,29 @@ def test_of_a_set_some_are_freed_and_an_undo_knows_how_all_were(host: FakeHost) 
     assert (change["action"], change["detail"]) == ("free", "linux-image-1")
     assert apt.want == {"linux-image-1": "install", "linux-image-2": "hold"}
     assert host.converge([{**both, "free": ["-1$"]}]).changes == []
+
+
+def test_what_old_lists_of_apt_do_not_know_is_refused_before_anything_is_written(host: FakeHost) -> None:
+    apt = FakeApt(host, {"containerd.io": ["1"]}, theirs="1")
+    resources = [{"file": "/etc/conf", "content": "x\n"}, {"package": "docker-ce"}, {"package": "containerd.io"}]
+    with pytest.raises(ApplyError, match=r"package:docker-ce: no apt source offers it"):
+        host.converge(resources)
+    assert not host.path("/etc/conf").exists() and host.commands("apt-get update") == ["apt-get update"]
+
+    apt.after_update, apt.removed = {"docker-ce": ["29.1"]}, ["theirs"]
+    with pytest.raises(ApplyError, match=r"apt would also remove theirs"):
+        host.converge(resources)
+    assert not host.path("/etc/conf").exists()
+
+
+def test_a_refusal_of_apt_names_the_packages_at_fault(host: FakeHost) -> None:
+    apt = FakeApt(host, {"docker-ce": ["29.1"], "containerd.io": ["1"], "nftables": ["1"]}, runc="1")
+
+    def simulate(argv: list[str], stdin: str | None) -> Any:
+        apt.removed = ["runc"] if "containerd.io" in argv else []
+        return apt.install(argv, stdin)
+
+    host.on("apt-get install", simulate)
+    wanted = [{"package": name} for name in ("docker-ce", "containerd.io", "nftables")]
+    with pytest.raises(HostError, match=r"^package:containerd.io: apt would also remove runc;"):
+        host.converge(wanted, check_mode=True)
