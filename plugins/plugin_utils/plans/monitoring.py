@@ -91,12 +91,13 @@ class MonitoringPlan(RolePlan):
     servers: tuple[Server, ...]
     targets: tuple[Target, ...]
     grafana: bool
+    cluster: str
     slo: Mapping[str, float]
 
     @property
     def settings(self) -> str:
         """Return what the collector goes by."""
-        return json.dumps(collector(figures(), self.slo), indent=1) + "\n"
+        return json.dumps(collector(figures(), self.cluster, self.slo), indent=1) + "\n"
 
     @property
     def rules(self) -> str:
@@ -128,6 +129,7 @@ def plan(view: View) -> MonitoringPlan:
         parts=(Part("now", known["interval_s"]), Part("history", known["history_s"])),
         servers=SERVERS if server else (),
         targets=(Target(view.host, listen), *_targets(settings)) if server else (),
+        cluster=str(view.variables.get("gb10_cluster") or view.host),
         grafana=server and settings.monitoring_grafana,
         slo={str(name): float(value) for name, value in settings.monitoring_slo.items() if _can_be(name, value)},
     )

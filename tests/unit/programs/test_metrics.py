@@ -93,7 +93,7 @@ def test_every_family_is_written(spark: Spark) -> None:
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
     system = System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127))
     host = replace(HostReader(), system=system, statvfs=lambda _path: os.statvfs(tmp_path / "absent"))
-    said = ("gb10_unknown", "gb10_collector", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
+    said = ("gb10_unknown", "gb10_collector", "gb10_planned", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
     for part in ("now", "history"):
         found = samples(main.collect(part, host, monitored_settings()))
         numbers = [name for name in found if not name.startswith(said)]
