@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Says that somebody works on this host: until its end, alerts of the host and of its cluster wait.
 
-    gb10-planned begin WHAT [--seen]   for an hour at most, or until its end; --seen: returns when Prometheus has heard it
+    gb10-planned begin WHAT [--seen]   until its end, for an hour at most; --seen: wait until Prometheus knows
     gb10-planned end WHAT              what it has left may be seen for some minutes more
     gb10-planned show                  what is planned now, and until when
 

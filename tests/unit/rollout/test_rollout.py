@@ -242,10 +242,28 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 @pytest.mark.parametrize(
     ("recipe", "plays"),
     [
-        ({}, ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate", "rejoin"]),
-        ({"drain": False}, ["doctor", "converge", ROLL_CALL, "validate"]),
-        ({"prove": False}, ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "rejoin"]),
-        ({"drain": False, "prove": False}, ["doctor", "converge", ROLL_CALL]),
+        (
+            {},
+            [
+                "fetch",
+                "planned",
+                "withdraw",
+                "drain",
+                "doctor",
+                "converge",
+                ROLL_CALL,
+                "serve",
+                "validate",
+                "rejoin",
+                "planned",
+            ],
+        ),
+        ({"drain": False}, ["planned", "doctor", "converge", ROLL_CALL, "validate", "planned"]),
+        (
+            {"prove": False},
+            ["fetch", "planned", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "rejoin", "planned"],
+        ),
+        ({"drain": False, "prove": False}, ["planned", "doctor", "converge", ROLL_CALL, "planned"]),
     ],
 )
 def test_a_model_is_stopped_before_and_proven_after(
@@ -259,9 +277,9 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
-        ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL],
-        ["withdraw", "drain", "reboot", ROLL_CALL],
-        ["withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate", "rejoin"],
+        ["fetch", "planned", "withdraw", "drain", "doctor", "converge", ROLL_CALL],
+        ["planned", "withdraw", "drain", "reboot", ROLL_CALL],
+        ["planned", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate", "rejoin", "planned"],
     ]
     assert all(order.variables == {"driver_host_set": SET, "driver_allow_move": True} for order in world.orders)
     assert SET not in " ".join(world.orders[0].cmdline(Path("vars.json")).split()), "variables are no argument"
