@@ -91,5 +91,5 @@ def test_a_real_rollout_is_met_at_its_moment_and_goes_on_after_the_kill(tmp_path
     assert not wait_for(moments, Moment(4, 0), lambda: child.poll() is not None), "there is no fourth wave"
     assert child.returncode == 0
     attempt = dict.fromkeys(str(moment) for moment, _ in moments.seen())
-    one_wave = ["begin", "work", "roll_call", "gate"]
+    one_wave = ["begin", "planned", "work", "roll_call", "gate"]
     assert [*attempt] == [f"wave {wave} {step}" for wave in (2, 3) for step in one_wave]

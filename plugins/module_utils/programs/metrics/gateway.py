@@ -64,7 +64,7 @@ def replicas(text: str) -> Iterator[tuple[str, str, bool]]:
     """Yield model, host and whether it takes requests, from `show servers state`. Pure."""
     up: dict[tuple[str, str], bool] = {}
     for words in map(str.split, text.splitlines()):
-        if len(words) < 7 or not words[0].isdecimal() or int(words[6]) & _ASIDE:
+        if len(words) < 7 or not words[6].isdecimal() or int(words[6]) & _ASIDE:
             continue
         key = (words[1], words[3].removesuffix(_ASLEEP))
         up[key] = up.get(key, False) or words[5] == _RUNNING
