@@ -66,7 +66,7 @@ def _end(host: HostReader, name: str) -> int:
 
 def _planned(host: HostReader) -> Planned:
     try:
-        known = manifests.load(host.system)
+        known = host.system.once(manifests.load)
     except HostError as error:
         raise Unknown(str(error)) from None
     stopped = in_force(known.wishes, host.system.clock.utc())
