@@ -361,7 +361,6 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10GatewayDown": lambda spark: _down(spark, "gb10-gateway"),
     "Gb10GatewayErrors": _attribute(refusing=True),
     "Gb10RouterNoReplica": _attribute(replica="0 0"),
-    "Gb10Heartbeat": lambda spark: None,
 }
 
 
@@ -381,7 +380,7 @@ def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
     )
     yield "prefill", lambda spark: (spark.gpu(2418, 88, 96, 74), _attribute(rate=0)(spark))[0]
     yield "stopped", _stopped
-    yield "taken out of the router", _attribute(replica="0 8")
+    yield "taken_out_of_the_router", _attribute(replica="0 8")
     yield "warm", lambda spark: spark.gpu(2418, 88, 96, 84)
     yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
     yield "old_nvidia_smi", lambda spark: None
