@@ -35,7 +35,7 @@ def test_work_has_an_end_that_comes_nearer_when_it_is_over(folder: Path) -> None
 
 
 def test_who_boots_waits_until_prometheus_knows() -> None:
-    assert told("begin", "reboot", "--seen") == (0, ["collect", 17.0])
+    assert told("begin", "reboot", "--seen") == (0, ["collect", 32.0])
 
 
 def test_each_work_has_an_end_of_its_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
