@@ -149,11 +149,8 @@ def _judged_by_engine(service: Service) -> ServicePlan:
         view.size,
         settings.vllm_accept,
     )
-    return _decided(
-        service,
-        (*refusals, *(each.refusal for each in said if each.refuses)),
-        tuple(each.finding for each in said if not each.refuses),
-    )
+    verdict = serving_rules.verdict(said)
+    return _decided(service, (*refusals, *(each.text for each in verdict.refusals)), verdict.findings)
 
 
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
