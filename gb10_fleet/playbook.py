@@ -36,7 +36,7 @@ from gb10_fleet.rollout import locks, words
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
 DOCTOR, REFUSE = "doctor", "refuse"
-FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve", "kept_out"
+FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT, PLANNED = "fetch", "drain", "roll_call", "serve", "kept_out", "planned"
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -193,7 +193,7 @@ class Report:
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
             return
-        if step not in (FETCH, DRAIN):
+        if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")

@@ -73,6 +73,17 @@ def rows() -> dict[str, tuple[Chart, ...]]:
                 "error is a failure of the server, abort one of the client.",
             ),
             Chart(
+                "Requests of a gateway that failed, by client",
+                "reqps",
+                (
+                    (
+                        f'sum by (instance, client) (rate(gb10_gateway_requests_total{{{HERE}, code="5xx"}}[15m]))',
+                        f"{host} {{{{client}}}}",
+                    ),
+                ),
+                "Answers of 5xx; a client is the name of its key.",
+            ),
+            Chart(
                 "Prompt tokens from the cache",
                 "percentunit",
                 ((f"gb10:prefix_hit_ratio{{{HERE}}}", both),),

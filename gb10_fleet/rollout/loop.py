@@ -35,6 +35,10 @@ from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
+# Alerts of hosts and their clusters wait, in each step for an hour at most: then a host that failed is told of.
+WAIT, WAIT_NO_LONGER = (
+    {"import_playbook": "gb10.fleet.planned", "vars": {"gb10_planned": verb}} for verb in ("begin", "end")
+)
 
 # In a limit these are no names: Ansible would take other hosts, too.
 _PATTERN = re.compile(r"[!&~@-]|.*[*?\[\],;\s]")
@@ -227,7 +231,7 @@ class Rollout:
         good = [member for member in open_ones if member.unit not in bad_units]
         if bad and good and self.recipe.drain and any(member.serves for member in good):
             # The proof of a wave fails for all of its hosts, and the end of that job was for none of them.
-            for text in self._run([REJOIN], good).kept_out.values():
+            for text in self._run([REJOIN, WAIT_NO_LONGER], good).kept_out.values():
                 self.view.say(text)
         judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
         self.journal.end_wave(self.run, number, judged.hosts, stop=judged.stop)
@@ -273,6 +277,7 @@ class Rollout:
         return self._run(
             [
                 *([{"import_playbook": "gb10.fleet.fetch"}] if fetches else []),
+                WAIT,
                 *([{"import_playbook": f"gb10.fleet.{name}"} for name in ("withdraw", "drain")] if serves else []),
                 *step.plays,
                 gate.ROLL_CALL_PLAY,
@@ -284,6 +289,7 @@ class Rollout:
                     else []
                 ),
                 *([REJOIN] if serves and last else []),
+                *([WAIT_NO_LONGER] if last else []),
             ],
             members,
             serving,
@@ -292,7 +298,7 @@ class Rollout:
     def _serve_again(self, members: Sequence[Member]) -> None:
         """Hosts on which nothing was changed after all."""
         if self.recipe.drain and any(member.serves for member in members):
-            self._run([{"import_playbook": "gb10.fleet.serve"}, REJOIN], members)
+            self._run([{"import_playbook": "gb10.fleet.serve"}, REJOIN, WAIT_NO_LONGER], members)
 
     def _run(
         self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member], drained: Sequence[str] = ()

@@ -66,6 +66,7 @@ _WAITS = {
     "error": "Do not let it wait.",
     "warn": "It may wait until the morning while the service answers.",
     "info": "It may wait.",
+    "none": "Nothing is wrong while it fires.",
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # In the order of a wave. `begin` and `gate` are the journal's; between them lies one ansible-playbook.
-STEPS = ("begin", "fetch", "drain", "work", "roll_call", "serve", "proof", "gate")
+STEPS = ("begin", "fetch", "planned", "drain", "work", "roll_call", "serve", "proof", "gate")
 CALLBACK = Path(__file__).parent / "callback"
 
 

@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import gateway, main, planned
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
@@ -33,6 +34,7 @@ MEMINFO = {
     "MemTotal": 121, "MemFree": 100, "MemAvailable": 110, "Buffers": 1, "Cached": 8, "AnonPages": 6, "Shmem": 0,
     "Slab": 4, "KernelStack": 0, "PageTables": 0, "Percpu": 0, "Hugetlb": 0, "CmaTotal": 0, "CmaFree": 0,
 }  # fmt: skip
+UNITS = ("gb10-vllm", "gb10-gateway", "gb10-router")
 SLO = {"ttft_p95_s": 0.5, "error_share": 0.01}
 BUCKETS = ("0.1", "1.0", "+Inf")
 
@@ -67,7 +69,7 @@ class Spark:
         self.smi: dict[str, Any] = {"__name__": "smi"}
         exec(_program(), self.smi)  # noqa: S102 - the lab's own
         self.smi["RUN"] = root / "run/gb10-lab"
-        self.settings = {**(rules.collector(known) if known else settings()), "slo": SLO}
+        self.settings = {**(rules.collector(known, name) if known else settings()), "slo": SLO}
         self.late = self.errors = 0
         (root / "run/gb10-metrics").mkdir(parents=True, exist_ok=True)
         self.calm()
@@ -76,6 +78,7 @@ class Spark:
         self.slow = self.failing = False
         self.silent = self.frozen = self.serves_nothing = self.unwritten = False
         self.free, self.certificate_days = 40, 60
+        self.replica, self.refusing = "2 0", False
         self.write("/etc/gb10-fleet/gateway.conf", "ssl_certificate /etc/gb10-fleet/cert.pem;")
         self.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [-1e6]}))
         self.manifest()
@@ -102,10 +105,12 @@ class Spark:
         self.status("ready")
         argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000"]
         self.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": argv}))
-        unit = self.root / "run/systemd/units/invocation:gb10-vllm.service"
-        if not unit.is_symlink():
-            unit.parent.mkdir(parents=True, exist_ok=True)
-            unit.symlink_to("x")
+        for name in UNITS:
+            unit = self.root / f"run/systemd/units/invocation:{name}.service"
+            if not unit.is_symlink():
+                unit.parent.mkdir(parents=True, exist_ok=True)
+                unit.symlink_to("x")
+        shutil.rmtree(self.root / planned.WORK.lstrip("/"), ignore_errors=True)
 
     def write(self, path: str, text: str) -> None:
         target = self.root / path.lstrip("/")
@@ -139,7 +144,13 @@ class Spark:
         declared = {"unit": "gb10-vllm.service", "enabled": True, "state": "started"}
         entry = manifests.Entry({}, declared, {}, None, (), (), (), 0, orphan=False)
         rail = entry._replace(declared={"nm_profile": "gb10-p0", "interface": "enp1s0f0np0"}, order=1)
-        known = manifests.Manifest({label: entry, "nm_profile:gb10-p0": rail}, None, {label: wish} if wish else {})
+        others = {
+            f"unit:{name}.service": entry._replace(declared={"unit": f"{name}.service", "state": "started"}, order=2)
+            for name in UNITS[1:]
+        }
+        known = manifests.Manifest(
+            {label: entry, **others, "nm_profile:gb10-p0": rail}, None, {label: wish} if wish else {}
+        )
         self.write(manifests.MANIFEST, manifests.serialise(known))
 
     def status(self, phase: str, failures: int = 0) -> None:
@@ -182,6 +193,9 @@ class Spark:
         if any(word.startswith("MESSAGE_ID=") for word in argv):
             end = {"__REALTIME_TIMESTAMP": str(booted - 1), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
             return json.dumps(end) if self.clean else ""
+        if "--identifier=gb10_gateway" in argv:
+            lines = [f'192.0.2.1 "laptop" "POST /v1/x" {503 if self.refusing else 200} 9 B 0.1 s'] * 30
+            return "\n".join([*lines, f"-- cursor: s={now}"])
         if "_TRANSPORT=kernel" not in argv:
             return ""
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
@@ -236,7 +250,8 @@ class Spark:
         """As the files of a host: by part."""
         system = System(self.root, self.run, privileged=True, clock=SetClock(self.now_s))
         host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s, statvfs=self._space)
-        return {part: main.collect(part, host, self.settings, self.served) for part in ("history", "now")}
+        with patch.object(gateway, "ask_router", lambda _host: f"1\n3 qwen 1 spark-a 192.0.2.1 {self.replica} 1 1\n"):
+            return {part: main.collect(part, host, self.settings, self.served) for part in ("history", "now")}
 
 
 SERIES = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)
@@ -294,8 +309,8 @@ def _never_started(spark: Spark) -> None:
     _down(spark)
 
 
-def _down(spark: Spark) -> None:
-    (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
+def _down(spark: Spark, unit: str = "gb10-vllm") -> None:
+    (spark.root / f"run/systemd/units/invocation:{unit}.service").unlink()
 
 
 def _restarted(spark: Spark) -> None:
@@ -343,6 +358,9 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10SloSlow": _attribute(slow=True),
     "Gb10SloErrors": _attribute(failing=True),
     "Gb10CacheFull": _queue,
+    "Gb10GatewayDown": lambda spark: _down(spark, "gb10-gateway"),
+    "Gb10GatewayErrors": _attribute(refusing=True),
+    "Gb10RouterNoReplica": _attribute(replica="0 0"),
 }
 
 
@@ -362,6 +380,7 @@ def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
     )
     yield "prefill", lambda spark: (spark.gpu(2418, 88, 96, 74), _attribute(rate=0)(spark))[0]
     yield "stopped", _stopped
+    yield "taken_out_of_the_router", _attribute(replica="0 8")
     yield "warm", lambda spark: spark.gpu(2418, 88, 96, 84)
     yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
     yield "old_nvidia_smi", lambda spark: None

@@ -28,7 +28,15 @@ PATIENCE_S = 120  # until something that should come counts as missing; nothing 
 INTERVAL_S = 2
 # A machine that is busy may read late: only then has the collector stopped.
 QUICK = rules.figures(
-    interval_s=INTERVAL_S, history_s=8, window_s=8, hang_s=4, settled_s=4, missed=8, slo_long_s=12, slo_short_s=8
+    interval_s=INTERVAL_S,
+    history_s=8,
+    window_s=8,
+    hang_s=4,
+    settled_s=4,
+    missed=8,
+    slo_long_s=12,
+    slo_short_s=8,
+    gateway_s=12,
 )
 COLLECTED = {**QUICK, "hang_s": 2}  # the collector runs twice in an interval, so its samples are nearer
 EXPORTER = "prometheus-node-exporter"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 import urllib.request
 
 import pytest
@@ -38,6 +40,44 @@ def test_a_fault_reaches_prometheus_and_goes(host: Host) -> None:
     finally:
         host.run(f"echo {before} > {SCENARIO} && systemctl start {NOW}")
     assert "node_textfile_scrape_error 0" in scraped(host)
+
+
+def test_planned_work_reaches_prometheus_and_comes_to_its_end(host: Host) -> None:
+    until = re.compile(r'gb10_planned_until_seconds\{cluster="[^"]+"\} (\S+)')
+
+    def is_left(seconds: float) -> bool:
+        """The collector may have been at work just then: its next run has it."""
+        for _ in range(20):
+            (value,) = until.findall(scraped(host))
+            if seconds - 100 < float(value) - time.time() <= seconds + 1:
+                return True
+            time.sleep(1)
+        return False
+
+    assert host.run("gb10-planned begin test").rc == 0
+    assert is_left(3600)
+    assert host.run("gb10-planned end test").rc == 0
+    assert is_left(600)
+    assert host.run("rm /var/lib/gb10-metrics/planned/test").rc == 0
+
+
+def test_lines_of_a_gateway_are_counted_on_from_the_last_one(host: Host) -> None:
+    unit = "/run/systemd/units/invocation:gb10-gateway.service"
+    assert not host.file(unit).is_symlink, "a gateway of its own would be counted, too"
+    line = """192.0.2.1 "laptop" "POST /v1/completions" 503 9 B 0.1 s"""
+    history = "systemctl start gb10-metrics-history.service"
+    series = 'gb10_gateway_requests_total{client="laptop",code="5xx"} '
+    counted = list[int]()
+    try:
+        assert host.run(f"ln -s x {unit}").rc == 0
+        for _ in range(3):
+            assert host.run(f"logger -t gb10_gateway -p daemon.info '{line}'; journalctl --sync; {history}").rc == 0
+            counted += [int(said.partition(series)[2]) for said in scraped(host).splitlines() if series in said]
+        assert host.run(history).rc == 0  # nothing new
+        assert f"{series}3" in scraped(host)
+    finally:
+        host.run(f"rm -f {unit} /run/gb10-metrics/gateway.json; {history}")
+    assert counted == [1, 2, 3]
 
 
 def test_the_collector_may_write_nowhere_else(host: Host) -> None:

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import S
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 # The words of alerts that people route by, for those of findings.
-SEVERITIES = {"error": "critical", "warn": "warning", "info": "info"}
+SEVERITIES = {"error": "critical", "warn": "warning", "info": "info", "none": "none"}
 _NAME = re.compile(r"<([a-z_]+)>")
 _GROUP = re.compile(r"(xid|log)_(?:error|warn)\Z")  # all Xids or lines of a severity
 
@@ -30,8 +30,8 @@ def figures(**others: Any) -> dict[str, Any]:
     return {**rules.limits, **own, "slowed": "|".join(sorted(SLOWED)), **others}
 
 
-def collector(known: Mapping[str, Any], slo: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Settings of the collector; `slo`: what services are held to.
+def collector(known: Mapping[str, Any], cluster: str, slo: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """Settings of the collector; `cluster`: who waits while it is worked on; `slo`: what services are held to.
 
     Of signs and Xids only what decides travels: a metric has no words.
     """
@@ -44,6 +44,9 @@ def collector(known: Mapping[str, Any], slo: Mapping[str, float] | None = None) 
     return {
         "recent_days": known["recent_days"],
         "event_s": known["event_s"],
+        "planned": {"s": known["planned_s"], "after_s": known["planned_after_s"]},
+        "gateway": {"clients": known["client_most"], "lines": known["gateway_lines"]},
+        "cluster": cluster,
         "slo": dict(slo or {}),
         "vllm_families": catalog.load("monitoring")["vllm_families"]["value"],
         "every_s": {"now": interval_s, "history": known["history_s"]},
@@ -93,9 +96,10 @@ def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:
 
 def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
     held = hold_s(entry, known)
+    asked = _filled(entry["expr"], known) if "expr" in entry else found(entry)
     return {
         "alert": entry["value"],
-        "expr": _filled(entry["expr"], known) if "expr" in entry else found(entry),
+        "expr": f"({asked}) unless on (instance) gb10:planned" if entry.get("planned") else asked,
         **({"for": f"{held:g}s"} if held else {}),
         "labels": {"severity": SEVERITIES[entry["severity"]]},
         "annotations": {

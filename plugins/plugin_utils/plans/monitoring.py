@@ -21,6 +21,7 @@ PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
 _GRAFANA, DASHBOARDS = "/etc/grafana/provisioning", "/usr/local/share/gb10-fleet/dashboards"
 _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]+))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_URL = re.compile(r"https?://[^\s\"]+\Z")
 SLO = {"ttft_p95_s": 640.0, "error_share": 1.0}  # targets, and the most that each can be
 _STATE, _ETC = "/var/lib/prometheus", "/etc/prometheus"
 
@@ -91,12 +92,13 @@ class MonitoringPlan(RolePlan):
     servers: tuple[Server, ...]
     targets: tuple[Target, ...]
     grafana: bool
+    cluster: str
     slo: Mapping[str, float]
 
     @property
     def settings(self) -> str:
         """Return what the collector goes by."""
-        return json.dumps(collector(figures(), self.slo), indent=1) + "\n"
+        return json.dumps(collector(figures(), self.cluster, self.slo), indent=1) + "\n"
 
     @property
     def rules(self) -> str:
@@ -128,6 +130,7 @@ def plan(view: View) -> MonitoringPlan:
         parts=(Part("now", known["interval_s"]), Part("history", known["history_s"])),
         servers=SERVERS if server else (),
         targets=(Target(view.host, listen), *_targets(settings)) if server else (),
+        cluster=str(view.variables.get("gb10_cluster") or view.host),
         grafana=server and settings.monitoring_grafana,
         slo={str(name): float(value) for name, value in settings.monitoring_slo.items() if _can_be(name, value)},
     )
@@ -201,6 +204,8 @@ def _refusals(settings: MonitoringSettings) -> Iterator[str]:
             f"monitoring_targets holds {', '.join(strange)}. Name each host with its address, for example "
             "{spark-b: 192.0.2.12}." + (f" Write IPv6 in brackets: '[{bare[0]}]'." if bare else "")
         )
+    if settings.monitoring_heartbeat and not _URL.match(settings.monitoring_heartbeat):
+        yield "monitoring_heartbeat is no address: https:// or http://, a host and a path, without blanks."
     wrong = [str(name) for name, value in settings.monitoring_slo.items() if not _can_be(name, value)]
     if wrong:
         most = f"up to {SLO['ttft_p95_s']:g}"
@@ -211,6 +216,7 @@ def _refusals(settings: MonitoringSettings) -> Iterator[str]:
     for name, asked in (
         ("monitoring_targets", settings.monitoring_targets),
         ("monitoring_alerting", settings.monitoring_alerting),
+        ("monitoring_heartbeat", settings.monitoring_heartbeat),
         ("monitoring_grafana", settings.monitoring_grafana),
     ):
         if asked and not settings.monitoring_server:

@@ -24,6 +24,7 @@ class MonitoringSettings(RoleSettings, role="monitoring"):
     monitoring_server: bool
     monitoring_targets: Mapping[Any, Any]
     monitoring_alerting: Mapping[Any, Any]
+    monitoring_heartbeat: str
     monitoring_slo: Mapping[Any, Any]
     monitoring_grafana: bool
 

@@ -147,6 +147,7 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     assert {name: step for name, step in steps.items() if step} == {
         "doctor": playbook.DOCTOR,
         "fetch": playbook.FETCH,
+        "planned": playbook.PLANNED,
         "drain": playbook.DRAIN,
         "withdraw": playbook.DRAIN,
         "serve": playbook.SERVE,

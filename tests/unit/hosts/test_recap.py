@@ -12,7 +12,7 @@ from tests.support.plays import Plays, recap
 
 PING = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}])
 ON_A_HOST = {
-    *("drain", "fetch", "serve", "reboot", "older_kernel"),
+    *("drain", "fetch", "serve", "reboot", "older_kernel", "planned"),
     *("release_check", "release_update", "trial_boot", "wish"),
 }
 # They ask routers, one builder or one host, or keep connections of their own: most hosts of the run do nothing in them.
@@ -43,7 +43,7 @@ VARIABLES: dict[str, Any] = {
     "gb10_roles": ["page_cache"], "ansible_become": False, "gb10_undo": "all", "reboot_allow": True,
     "gb10_image": "i:1", "release_update_to": "newest", "release_update_allow": True, "trial_boot_allow": True,
     "trial_boot_kernel": "6.17.0-1014-nvidia", "gb10_wish": {"service": "vllm", "state": "stopped"},
-    "reboot_leave": "6.17.0-1022-nvidia",
+    "gb10_planned": "begin", "reboot_leave": "6.17.0-1022-nvidia",
 }  # fmt: skip
 
 

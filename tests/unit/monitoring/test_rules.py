@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import planned
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
@@ -41,14 +42,14 @@ def rule(alert: str, **limits: Any) -> dict[str, Any]:
 
 def test_another_limit_is_another_rule_or_another_setting_of_the_collector() -> None:
     assert "> 0.77" in rule("Gb10CacheFull", cache_full=0.77)["expr"]
-    assert rules.collector(rules.figures(gpu_hot_c=77))["rules"]["limits"]["gpu_hot_c"] == 77
+    assert rules.collector(rules.figures(gpu_hot_c=77), "spark-a")["rules"]["limits"]["gpu_hot_c"] == 77
 
 
 @pytest.mark.parametrize(
     ("alert", "expression"),
     [
         ("Gb10SocHot", 'gb10_finding{id="soc_hot", severity!="info"} == 1'),
-        ("Gb10RailSlowLink", 'gb10_finding{id="rail_slow_link"} == 1'),
+        ("Gb10RailSlowLink", '(gb10_finding{id="rail_slow_link"} == 1) unless on (instance) gb10:planned'),
         ("Gb10XidError", 'gb10_finding{id=~"xid_.+", severity="error"} == 1'),
     ],
 )
@@ -67,10 +68,17 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
 
 
-def history(tmp_path: Path, fault: Callable[[Spark], None], ticks: tuple[int, int, int]) -> dict[str, list[str]]:
-    """What Prometheus scrapes of a host: healthy, then with a fault, then healthy again."""
+def history(
+    tmp_path: Path, fault: Callable[[Spark], None], ticks: tuple[int, int, int], works_until: int = 0
+) -> dict[str, list[str]]:
+    """What Prometheus scrapes of a host: healthy, then with a fault, then healthy again.
+
+    `works_until`: the reading at which planned work on it ends by itself.
+    """
     spark, found = Spark(tmp_path, "spark-a"), dict[str, dict[int, str]]()
     interval = KNOWN["interval_s"]
+    if works_until:
+        spark.write(f"{planned.WORK}/reboot", str(works_until * interval))
     for tick in range(sum(ticks)):
         if tick == ticks[0]:
             fault(spark)
@@ -100,7 +108,7 @@ def promtool(tmp_path: Path, tests: list[dict[str, Any]]) -> subprocess.Complete
     return subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
 
 
-FIRING = "count by (alertname) (ALERTS{alertstate='firing', alertname!~'Former.*'})"
+FIRING = "count by (alertname) (ALERTS{alertstate='firing', alertname!~'Former.*|Gb10Heartbeat'})"
 # What fires by the finding of the collector and did not by the former PromQL, or the other way round.
 FOUND = "|".join(
     rule["alert"].removeprefix("Former")
@@ -127,9 +135,8 @@ def group(series: dict[str, list[str]], expected: dict[int, list[str]], asked: s
     for name, values in series.items():
         own, _, labels = name.partition("{")
         job = 'instance="spark-a",job="gb10"'
-        labelled.append(
-            {"series": f"{own}{{{job},{labels}" if labels else f"{own}{{{job}}}", "values": " ".join(values)}
-        )
+        whole = name if "instance=" in labels else f"{own}{{{job},{labels}" if labels else f"{own}{{{job}}}"
+        labelled.append({"series": whole, "values": " ".join(values)})
     tests = [
         {"expr": asked, "eval_time": f"{tick * interval}s",
          "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names]}
@@ -141,11 +148,13 @@ def group(series: dict[str, list[str]], expected: dict[int, list[str]], asked: s
 # So many readings pass until it is certain: one of the collector is missing, a median turns, a span is without a token.
 BLIND = {"Gb10CollectorStopped": 5, "Gb10EngineHung": 13, "Gb10SloSlow": 20, **dict.fromkeys(MEDIANS, 2)}
 # So many pass until a window of five minutes has enough good requests again.
-LAG = {"Gb10RailErrors": KNOWN["history_s"] // KNOWN["interval_s"], "Gb10SloSlow": 8, "Gb10SloErrors": 20}
+LAG = {"Gb10RailErrors": KNOWN["history_s"] // KNOWN["interval_s"], "Gb10SloSlow": 8, "Gb10SloErrors": 20,
+       "Gb10GatewayErrors": KNOWN["gateway_s"] // KNOWN["interval_s"]}  # fmt: skip
+ALWAYS = "Gb10Heartbeat"
 
 
 def test_every_alert_has_a_fault() -> None:
-    assert sorted(FAULTS) == sorted(ALERTS)
+    assert sorted([*FAULTS, ALWAYS]) == sorted(ALERTS)
 
 
 @PROMTOOL
@@ -189,3 +198,53 @@ def test_a_fault_that_takes_its_series_along_fires_until_it_is_mended(case: str,
     fires = {CALM + tick: [alert] if tick >= held else [] for tick in range(lasts)}
     done = promtool(tmp_path, [group(series, {**fires, CALM + lasts + 1: []})])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+@pytest.mark.parametrize("alert", sorted(FAULTS))
+def test_planned_work_keeps_an_alert_waiting_until_its_end_and_never_one_of_safety(alert: str, tmp_path: Path) -> None:
+    """The work is forgotten: its end is a time, and then the fault is told."""
+    held = int(rules.hold_s(ALERTS[alert], KNOWN) / KNOWN["interval_s"])
+    fires = CALM + held + BLIND.get(alert, 0) + 2
+    ends = fires + 3
+    told = ends + held + 3
+    series = history(tmp_path, FAULTS[alert], (CALM, told + 1 - CALM, 0), works_until=ends)
+    waits = "planned" in ALERTS[alert]
+    silent = {tick: list[str]() for tick in range(CALM, ends)} if waits else {fires: [alert]}
+    done = promtool(tmp_path, [group(series, {**silent, told: [alert]})])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+@pytest.mark.parametrize(
+    ("cluster", "until_s", "fires"),
+    [("spark-a", 3600, False), ("another", 3600, True), ("spark-a", 0, True), ("spark-a", 10**6, True)],
+    ids=["of its cluster", "of another", "it is over", "far too long to be true"],
+)
+def test_work_on_a_host_that_is_down_keeps_the_alerts_of_its_cluster_waiting(
+    cluster: str, until_s: int, fires: bool, tmp_path: Path
+) -> None:
+    """spark-b says that it is worked on, and goes down: its last word counts. The rail of spark-a goes with it."""
+    lasts = 30
+    series = history(tmp_path, FAULTS["Gb10RailDown"], (CALM, lasts, 0))
+    said = f'{{instance="spark-b",job="gb10",cluster="{cluster}"}}'
+    series[f"gb10_planned_until_seconds{said}"] = [*[str(until_s)] * CALM, "stale"]
+    series['up{instance="spark-b",job="gb10"}'] = [*["1"] * CALM, *["0"] * lasts]
+    theirs = [] if 0 < until_s < 10**6 else ["Gb10HostSilent"]  # whatever their cluster is
+    own = ["Gb10RailDown"] if fires else []
+    done = promtool(tmp_path, [group(series, {CALM + 6: sorted([*own, *theirs])})])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_what_is_about_safety_never_waits() -> None:
+    safe = {"GpuHot", "SocHot", "GpuThrottled", "PowerFault", "DiskFull", "DiskWorn", "LogError", "XidError", "Kho"}
+    assert [name for name in sorted(safe) if "planned" in ALERTS[f"Gb10{name}"]] == []
+    assert {entry["planned"] for entry in ALERTS.values() if "planned" in entry} == {"waits"}
+
+
+@PROMTOOL
+def test_the_heartbeat_comes_as_long_as_prometheus_asks_somebody(tmp_path: Path) -> None:
+    beats = "count by (alertname) (ALERTS{alertstate='firing', alertname='Gb10Heartbeat'})"
+    series = {"up": ["0"] * 4 + ["stale"]}
+    done = promtool(tmp_path, [group(series, {0: [ALWAYS], 3: [ALWAYS], 5: []}, beats)])
+    assert done.returncode == 0, done.stdout[-3000:]

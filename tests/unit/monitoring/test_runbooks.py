@@ -12,6 +12,7 @@ import pytest
 import typer
 from ansible import context as of_ansible
 from ansible.cli.playbook import PlaybookCLI
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 from gb10_fleet import cli
@@ -88,6 +89,8 @@ def test_each_command_line_is_one_for_its_program(
         (playbook,) = of_ansible.CLIARGS["args"]
         assert (ROOT / "playbooks" / f"{playbook.removeprefix('gb10.fleet.')}.yml").is_file()
         assert set().union(*map(json.loads, of_ansible.CLIARGS["extra_vars"]), set()) <= {"reboot_allow"}
+    elif words[:2] == ["sudo", "gb10-router"]:
+        router._options(words[2:])
     else:
         assert subprocess.run(["bash", "-n", "-c", line], check=False).returncode == 0
         assert words[words[0] == "sudo"] in PROGRAMS, f"{alert} names a program that nobody has tried"

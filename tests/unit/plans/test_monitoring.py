@@ -64,6 +64,8 @@ def test_where_it_listens(variables: dict[str, Any], listens: str) -> None:
         ({"monitoring_grafana": True}, "monitoring_grafana is for the host of Prometheus"),
         ({"monitoring_server": True, "monitoring_targets": {"a": 'x"]'}}, "monitoring_targets holds a: x"),
         ({"monitoring_server": True, "monitoring_targets": {'a"': "192.0.2.1"}}, 'monitoring_targets holds a"'),
+        ({"monitoring_heartbeat": "https://x.example"}, "monitoring_heartbeat is for the host of Prometheus"),
+        ({"monitoring_server": True, "monitoring_heartbeat": "x.example"}, "monitoring_heartbeat is no address"),
         ({"monitoring_alerting": {"route": {}}}, "monitoring_alerting is for the host of Prometheus"),
     ],
 )
@@ -151,6 +153,24 @@ def test_amtool_tells_a_configuration_from_none(tmp_path: Path, alerting: dict[s
     (tmp_path / "written").write_text(entry["content"])
     argv = [word.replace("%s", str(tmp_path / "written")) for word in entry["validate"]]
     assert subprocess.run(argv, capture_output=True, check=False).returncode == status
+
+
+@pytest.mark.parametrize("url", ["", "https://sesame.example.com/beat"])
+def test_the_heartbeat_goes_outside_or_to_nobody_and_never_to_people(url: str) -> None:
+    theirs = {"receiver": "us", "routes": [{"receiver": "us", "matchers": ['severity="critical"']}]}
+    said = {"route": theirs, "receivers": [{"name": "us"}]}
+    own = {**ON, "monitoring_server": True, "monitoring_alerting": said, "monitoring_heartbeat": url}
+    view = View("spark-a", facts(), own)
+    (entry,) = (
+        entry for entry in render("monitoring", view).resources if str(entry.get("file")).endswith("alertmanager.yml")
+    )
+    written = json.loads(entry["content"])
+    first, *others = written["route"]["routes"]
+    assert (first["receiver"], first["matchers"]) == ("gb10-heartbeat", ['alertname="Gb10Heartbeat"'])
+    assert others == theirs["routes"] and written["route"]["receiver"] == "us" and entry["secret"]
+    (heard,) = (each["webhook_configs"] for each in written["receivers"] if each["name"] == "gb10-heartbeat")
+    assert [each["url"] for each in heard] == [url] * bool(url)
+    assert "sesame" not in str(shown(monitoring.plan(view)))
 
 
 def test_the_server_asks_its_own_host_and_those_named() -> None:

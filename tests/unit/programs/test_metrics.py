@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, main, services
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, gateway, main, services
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Wish
@@ -65,6 +65,69 @@ def test_a_healthy_host_in_numbers(spark: Spark) -> None:
     assert not [series for series in found if series.startswith("python_info")]
 
 
+def test_gateway_and_router_in_numbers(spark: Spark) -> None:
+    found = samples(spark.text(1e6))
+    for unit in ("gb10-gateway.service", "gb10-router.service"):
+        assert found[f'gb10_gateway_wanted{{unit="{unit}"}}'] == found[f'gb10_gateway_up{{unit="{unit}"}}'] == 1
+    assert found['gb10_router_replica_up{host="spark-a",model="qwen"}'] == 1
+    spark.refusing = True
+    after = samples(spark.text(1e6 + 15))
+    assert found['gb10_gateway_requests_total{client="laptop",code="5xx"}'] == 0
+    assert after['gb10_gateway_requests_total{client="laptop",code="5xx"}'] == 30
+    assert after['gb10_gateway_requests_total{client="laptop",code="2xx"}'] == 30
+    spark.manifest()
+    for unit in ("gateway", "router"):
+        (spark.root / f"run/systemd/units/invocation:gb10-{unit}.service").unlink()
+    down = samples(spark.text(1e6 + 30))
+    assert down['gb10_gateway_up{unit="gb10-router.service"}'] == 0
+    assert not [series for series in down if series.startswith(("gb10_router_replica", "gb10_gateway_requests"))]
+
+
+# As HAProxy 2.6 has said it: spark-b was drained and then stopped, spark-c sleeps, spark-d is down.
+STATES = """1
+# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight
+3 qwen 1 spark-a 127.0.0.1 2 0 1 1 4 6 3 2 6 0 0 0 - 18091 - 0 0 - - 0
+3 qwen 2 spark-b 127.0.0.1 0 8 1 1 2 8 2 0 6 0 0 0 - 18092 - 0 0 - - 0
+3 qwen 3 spark-c 127.0.0.1 0 0 1 1 4 8 2 0 6 0 0 0 - 18093 - 0 0 - - 0
+3 qwen 4 spark-c:asleep 127.0.0.1 2 0 1 1 4 1 0 1 0 0 0 0 - 18093 - 0 0 - - 0
+4 other 1 spark-d 127.0.0.1 0 0 1 1 4 8 2 0 6 0 0 0 - 18093 - 0 0 - - 0
+"""
+
+
+def test_a_replica_that_was_taken_out_is_none_and_one_that_sleeps_is_ready() -> None:
+    assert list(gateway.replicas(STATES)) == [
+        ("other", "spark-d", False),
+        ("qwen", "spark-a", True),
+        ("qwen", "spark-c", True),
+    ]
+    assert list(gateway.replicas("garbage\n1 2\n3 qwen 1 a b x y\n")) == []
+
+
+def test_clients_are_counted_on_and_are_not_without_end() -> None:
+    line = '192.0.2.1 "{}" "POST /v1/chat/completions" {} 100 B 0.5 s'
+    first = gateway.counted(f"{line.format('laptop', 200)}\n{line.format('(fleet)', 503)}\n-- cursor: s=1;i=2", {}, 2)
+    assert first["cursor"] == "s=1;i=2"
+    assert first["clients"]["(fleet)"] == {"2xx": 0, "4xx": 0, "5xx": 1}
+    more = "\n".join(line.format(f"client-{number}", 404) for number in range(9))
+    then = gateway.counted(f"{more}\n{line.format('laptop', 200)}\n", json.loads(json.dumps(first)), 2)
+    assert then["cursor"] == "s=1;i=2", "nothing new has no cursor of its own"
+    assert then["clients"].keys() == {"laptop", "(fleet)", "others"}
+    assert then["clients"]["others"]["4xx"] == 9 and then["clients"]["laptop"]["2xx"] == 2
+    assert gateway.counted('x "a key with blanks" "" 200 \n"" 200', {}, 2)["clients"] == {}
+
+
+def test_planned_work_is_a_time_and_none_is_nought(spark: Spark) -> None:
+    series = 'gb10_planned_until_seconds{cluster="spark-a"}'
+    assert samples(spark.text(1e6))[series] == 0
+    spark.write("/var/lib/gb10-metrics/planned/reboot", "1003600\n")
+    spark.write("/var/lib/gb10-metrics/planned/rollout", "1000900\n")
+    spark.write("/var/lib/gb10-metrics/planned/garbage", "9" * 400)
+    spark.write("/var/lib/gb10-metrics/planned/.reboot.new", "9999999\n")
+    found = samples(spark.text(1e6))
+    assert found[series] == 1003600
+    assert found['gb10_unknown{part="now",path="work.garbage"}'] == 1
+
+
 def test_every_sample_has_its_family_and_every_family_its_words(spark: Spark) -> None:
     for name, (kind, about, source) in FAMILIES.items():
         assert kind in ("gauge", "counter") and about.endswith(".") and source, name
@@ -93,7 +156,7 @@ def test_every_family_is_written(spark: Spark) -> None:
 def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
     system = System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127))
     host = replace(HostReader(), system=system, statvfs=lambda _path: os.statvfs(tmp_path / "absent"))
-    said = ("gb10_unknown", "gb10_collector", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
+    said = ("gb10_unknown", "gb10_collector", "gb10_planned", "gb10_gpu_state", 'gb10_finding{id="gpu_no_program"')
     for part in ("now", "history"):
         found = samples(main.collect(part, host, monitored_settings()))
         numbers = [name for name in found if not name.startswith(said)]
@@ -325,7 +388,7 @@ def test_what_cannot_be_judged_costs_no_metric(spark: Spark) -> None:
 
 def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> None:
     """The findings of the fault of each alert that comes from one."""
-    for alert, entry in ALERTS.items():
+    for alert, entry in ((alert, ALERTS[alert]) for alert in FAULTS):
         spark.calm()
         spark.text(-1e6)  # nothing is left of the fault before
         FAULTS[alert](spark)

@@ -52,10 +52,10 @@ def test_they_are_read_from_the_journal_and_the_plays_of_the_attempt(tmp_path: P
 def test_every_moment_has_its_turn_and_five_in_a_row_go_forward() -> None:
     seen = [(Moment(wave, step), 10.0 * wave + step) for wave in (1, 2, 3, 4) for step in range(len(STEPS))]
     plan = Plan(seen, 60.0, random.Random(1))  # noqa: S311  # moments, not keys
-    taken = [plan.take(4) for _ in range(8)]
+    taken = [plan.take(4) for _ in STEPS]
     assert all(row == sorted(row) for row in taken)
     assert sorted(moment for row in taken for moment in row) == [moment for moment, _ in seen]
-    assert 0 <= plan.delay(Moment(4, 7)) <= 13.0
+    assert 0 <= plan.delay(Moment(4, 8)) <= 13.0
 
 
 def test_the_tally_says_where_the_kills_have_hit() -> None:
@@ -91,5 +91,5 @@ def test_a_real_rollout_is_met_at_its_moment_and_goes_on_after_the_kill(tmp_path
     assert not wait_for(moments, Moment(4, 0), lambda: child.poll() is not None), "there is no fourth wave"
     assert child.returncode == 0
     attempt = dict.fromkeys(str(moment) for moment, _ in moments.seen())
-    one_wave = ["begin", "work", "roll_call", "gate"]
+    one_wave = ["begin", "planned", "work", "roll_call", "gate"]
     assert [*attempt] == [f"wave {wave} {step}" for wave in (2, 3) for step in one_wave]

@@ -64,6 +64,18 @@ NOW = {
         "1 where a role keeps the unit running; 0 while its operator has stopped it, or a request is to wake it.",
         "the manifest of the engine",
     ),
+    "gb10_planned_until_seconds": (
+        GAUGE,
+        "When planned work on the host ends; 0 where there is none. cluster is gb10_cluster, or the host alone.",
+        "gb10-planned",
+    ),
+    "gb10_gateway_wanted": (GAUGE, "1 where a role keeps gateway or router running.", "the manifest of the engine"),
+    "gb10_gateway_up": (GAUGE, "1 while systemd runs the unit.", "/run/systemd/units"),
+    "gb10_router_replica_up": (
+        GAUGE,
+        "1 where a replica takes requests. Of one that was taken out there is no sample.",
+        "HAProxy, show servers state",
+    ),
     "gb10_slo_ttft_p95_seconds": (
         GAUGE,
         "Within it 95 of 100 requests should have their first token.",
@@ -81,6 +93,11 @@ HISTORY = {
         GAUGE,
         "Restarts by the watchdog within the last event_s.",
         "/var/lib/gb10-watchdog",
+    ),
+    "gb10_gateway_requests_total": (
+        COUNTER,
+        "Requests of a client since the boot, by the class of their status. (fleet) is a router of another host.",
+        "journalctl",
     ),
     "gb10_gpu_processes": (GAUGE, "Processes that compute on the GPU.", _SMI),
     "gb10_disk_worn_ratio": (GAUGE, "Used share of the writes that the maker vouches for; may pass 1.", _SMART),

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
-from . import exposition, findings, history, now, planned, services
+from . import exposition, findings, gateway, history, now, planned, services
 from .exposition import Samples, sample
 
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
@@ -36,6 +36,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
         samples, of_vllm = _now(host, notes, settings, fetch)
     else:
         samples, reading = history.read(host, notes, settings["recent_days"], settings["event_s"])
+        samples += gateway.of_clients(host, notes, settings["gateway"], settings["every_s"]["history"])
         _keep(host, notes, "history", findings.of_history(reading, notes.reasons))
     for path in notes.reasons:
         samples += sample("gb10_unknown", 1, part=part, path=path)
@@ -50,6 +51,7 @@ def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: ser
     samples = now.read(host, notes, seen, zones or [], errors)
     wanted = planned.read(host, notes)
     served = services.read(host, notes, dict(settings["vllm_families"]), fetch, wanted.services)
+    samples += planned.of_work(host, notes, settings["cluster"]) + gateway.of_router(host, notes)
     samples += services.of_targets(settings["slo"], served.services)
     seen["servings"] = served.servings
     for rail in seen["rails"] or ():  # the other hundred counters tell of no fault

@@ -1,11 +1,15 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What should be there, by the manifest of the engine: an alert compares with it, and does not end with its series."""
+"""What should be there, by the manifest of the engine: an alert compares with it, and does not end with its series.
+
+And until when somebody works on the host, by what gb10-planned has written: then alerts wait.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.planned_rails import read_planned_rails
@@ -13,10 +17,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests i
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, text_of
 
+from . import gateway
 from .exposition import Samples, sample
 
+WORK = "/var/lib/gb10-metrics/planned"
+_TIME = re.compile(r"[0-9]{1,12}\Z")
+_GATEWAYS = (gateway.GATEWAY, gateway.ROUTER)
 _UNIT = re.compile(r"unit:gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\.service\Z")
 
 
@@ -25,10 +33,13 @@ class Planned(NamedTuple):
 
     services: dict[str, bool]
     rails: tuple[str, ...]
+    gateways: dict[str, bool]  # units that a role keeps running, and whether each runs
 
     @property
     def samples(self) -> Samples:
         found: Samples = []
+        for unit, up in self.gateways.items():
+            found += sample("gb10_gateway_wanted", 1, unit=unit) + sample("gb10_gateway_up", up, unit=unit)
         for name, wanted in self.services.items():
             found += sample("gb10_service_wanted", wanted, service=name)
         for netdev in self.rails:
@@ -37,12 +48,25 @@ class Planned(NamedTuple):
 
 
 def read(host: HostReader, notes: Notes) -> Planned:
-    return notes.read("planned", lambda: _planned(host)) or Planned({}, ())
+    return notes.read("planned", lambda: _planned(host)) or Planned({}, (), {})
+
+
+def of_work(host: HostReader, notes: Notes, cluster: str) -> Samples:
+    """The last end of all. Without any it is 0, not absent: the last value known must be the right one."""
+    ends = [notes.read(f"work.{name}", partial(_end, host, name)) for name in host.names(WORK) if name[0] != "."]
+    return sample("gb10_planned_until_seconds", max([0, *filter(None, ends)]), cluster=cluster)
+
+
+def _end(host: HostReader, name: str) -> int:
+    text = text_of(host, f"{WORK}/{name}").strip()
+    if not _TIME.match(text):
+        raise Unknown(f"{WORK}/{name} has no time")
+    return int(text)
 
 
 def _planned(host: HostReader) -> Planned:
     try:
-        known = manifests.load(host.system)
+        known = host.system.once(manifests.load)
     except HostError as error:
         raise Unknown(str(error)) from None
     stopped = in_force(known.wishes, host.system.clock.utc())
@@ -52,4 +76,9 @@ def _planned(host: HostReader) -> Planned:
         for label, declared in ours.items()
         if (unit := _UNIT.match(label)) and declared.get("state") == "started"
     }
-    return Planned(services, tuple(read_planned_rails(host) or ()))
+    running = {
+        unit: gateway.running(host, unit)
+        for unit in _GATEWAYS
+        if ours.get(f"unit:{unit}", {}).get("state") == "started"
+    }
+    return Planned(services, tuple(read_planned_rails(host) or ()), running)

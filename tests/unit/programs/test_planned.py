@@ -1,0 +1,71 @@
+"""gb10-planned: what it writes, and that each piece of work ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import planned
+
+SETTINGS = {"planned": {"s": 3600, "after_s": 600}, "every_s": {"now": 15}}
+
+
+@pytest.fixture(name="folder", autouse=True)
+def fixture_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "metrics.json").write_text(json.dumps(SETTINGS))
+    (tmp_path / "planned").mkdir()
+    monkeypatch.setattr(planned, "SETTINGS", tmp_path / "metrics.json")
+    monkeypatch.setattr(planned, "FOLDER", tmp_path / "planned")
+    return tmp_path / "planned"
+
+
+def told(*argv: str) -> tuple[int, list[object]]:
+    heard = list[object]()
+    return planned.main(argv, lambda: heard.append("collect"), heard.append), heard
+
+
+def test_work_has_an_end_that_comes_nearer_when_it_is_over(folder: Path) -> None:
+    assert told("begin", "reboot") == (0, ["collect"])
+    until = planned.ends(folder)["reboot"]
+    assert abs(until - time.time() - 3600) < 5
+    assert told("end", "reboot") == (0, ["collect"])
+    assert abs(planned.ends(folder)["reboot"] - time.time() - 600) < 5
+
+
+def test_who_boots_waits_until_prometheus_knows() -> None:
+    assert told("begin", "reboot", "--seen") == (0, ["collect", 32.0])
+
+
+def test_each_work_has_an_end_of_its_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told("begin", "rollout")
+    told("begin", "reboot")
+    told("end", "reboot")
+    ends = planned.ends(folder)
+    assert ends["rollout"] > ends["reboot"] + 2000
+    (folder / "forgotten").write_text("1000\n")
+    (folder / "garbage").write_text("soon\n")
+    assert told("show") == (0, [])
+    assert json.loads(capsys.readouterr().out) == ends
+
+
+def test_what_was_not_begun_is_not_ended_and_what_is_over_goes(folder: Path) -> None:
+    assert told("end", "rollout") == (0, ["collect"])
+    assert planned.ends(folder) == {}
+    (folder / "forgotten").write_text("1000\n")
+    told("begin", "reboot")
+    assert [path.name for path in folder.iterdir()] == ["reboot"]
+
+
+@pytest.mark.parametrize("word", ["../x", "", "Reboot", ".new", "a" * 50])
+def test_work_is_a_word(word: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        told("begin", word)
+    assert ended.value.code == 2
+
+
+def test_a_host_that_cannot_write_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.rmdir()
+    assert told("begin", "reboot") == (1, [])
+    assert "alerts do not wait" in capsys.readouterr().err
