@@ -14,7 +14,7 @@ GROUPS: dict[str, Sequence[str]] = {
         *("evidence", "report", "bundle", "catalog", "benchmark"),
     ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
-    "Change a fleet": ("rollout", "resume", "rollback", "undo"),
+    "Change a fleet": ("rollout", "resume", "rollback", "undo", "retire"),
 }
 _MINE = "-i inventory/mine"
 # Behind `gb10 COMMAND`: first as after `gb10 up`, whose inventory needs no name, then with one of your own.
@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "release": ("", f"plan {_MINE} --to newest"),
     "report": ("", _MINE),
     "resume": ("", f"{_MINE} --json"),
+    "retire": ("spark-a", f"spark-a {_MINE} --models --check"),
     "rollback": ("RUN", f"RUN {_MINE} --json"),
     "rollout": ("site --plan", f"site {_MINE}"),
     "seed": (f"--out ~/seeds {_MINE}", f"spark-a --out ~/seeds --way autoinstall {_MINE}"),

@@ -155,7 +155,7 @@ class _Enrol:
         from gb10_fleet.enrol import judging, written
 
         hosts = {
-            name: (self.seeds[name], place, str(self.rows[name]["common_args"]))
+            name: (self.seeds[name].blob, place, str(self.rows[name]["common_args"]))
             for name in names
             if (place := self.verdicts[name].place)
         }
