@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
 
+from gb10_fleet.discover.places import BadPlace
 from gb10_fleet.ending import show
+from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
@@ -22,6 +24,7 @@ app = typer.Typer()
 
 UNDO = "gb10.fleet.undo"
 ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
+TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -39,8 +42,8 @@ def retire(
     person = Person(yes, as_json)
     try:
         said = _Retire(list(inventory), tuple(ctx.obj), host, models, person).run(check=check)
-    except Stop as stop:
-        _stopped(stop, as_json)
+    except TROUBLES as error:
+        _stopped(error, as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
 
@@ -58,8 +61,8 @@ def replace(
     person = Person(yes, as_json)
     try:
         said = _replaced(list(inventory), tuple(ctx.obj), old, new, person)
-    except Stop as stop:
-        _stopped(stop, as_json)
+    except TROUBLES as error:
+        _stopped(error, as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
 
@@ -72,10 +75,9 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     state, folder = place(inventories), written.folder_of(inventories)
     written.refuse_hidden(folder, host)
     known = written.ledger(state)
-    try:
-        (there,) = places.places([new])
-    except (places.BadPlace, ValueError) as error:
-        raise Stop(f"{new}: name one address ({error})", Outcome.refused) from None
+    there, *more = places.places([new])
+    if more:
+        raise Stop(f"{new}: that is more than one address; name the one of the new board", Outcome.refused)
     before = places.Place(str(row["address"] or host), int(row["port"] or 22))
     keys = host_keys.keys_of([there, before])
     if before != there and before in keys:
@@ -112,12 +114,17 @@ def _firmware(inventories: Sequence[str], words: Sequence[str], host: str) -> li
     return [f"{host}: its firmware could not be read: gb10 release --limit {host} says why"]
 
 
-def _stopped(stop: Stop, as_json: bool) -> NoReturn:
+def _stopped(error: Exception, as_json: bool) -> NoReturn:
+    outcome, text = Outcome.refused, str(error)
+    if isinstance(error, Stop):
+        outcome = error.outcome
+    elif isinstance(error, FileNotFoundError):
+        outcome, text = Outcome.failed, f"{error.filename} is not on this machine: install the client of OpenSSH"
     if as_json:
-        print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
+        print(json.dumps({"outcome": outcome.name, "error": text}, indent=2))
     else:
-        typer.echo(str(stop), err=True)
-    raise typer.Exit(stop.outcome) from None
+        typer.echo(printable(text), err=True)
+    raise typer.Exit(outcome) from None
 
 
 @dataclass

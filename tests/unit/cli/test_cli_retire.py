@@ -193,3 +193,17 @@ def test_no_spark_and_nobody_who_lets_us_in(world: World) -> None:
     world.up[NEW] = Answer(NEW, {"ssh-ed25519": key(2)}, silence="permission denied")
     result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes")
     assert result.exit_code == Outcome.unreachable and "permission denied" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("new", "said"), [("not an address", "not an address"), ("192.0.2.21-22", "more than one address")]
+)
+def test_what_is_no_address(world: World, new: str, said: str) -> None:
+    result = world.gb10("replace", "spark-a", new, "--yes")
+    assert result.exit_code == Outcome.refused and said in result.stderr, result.output
+
+
+def test_an_inventory_that_hides_what_is_written_is_named(world: World) -> None:
+    (world.folder / "host_vars/spark-a.yml").write_text("---\n")
+    result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes", "--json")
+    assert result.exit_code == Outcome.refused and "would be hidden" in json.loads(result.stdout)["error"]
