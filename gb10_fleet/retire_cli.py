@@ -149,7 +149,7 @@ class _Retire:
             self._ask(row)
         order = Order(
             "gb10.fleet.retire", self.inventories, self.host, check=check, words=self.words, asks=ASKS,
-            variables={"gb10_retire": {"models": self.models, "keys": blobs(row["keys"]), "secrets": secrets()}},
+            variables={"gb10_retire": {"models": self.models, "ssh_keys": blobs(row["keys"]), "secrets": secrets()}},
         )  # fmt: skip
         outcome, report = run(order, quiet=self.person.quiet)
         if outcome is not Outcome.done:

@@ -21,7 +21,7 @@ def test_nothing_of_the_fleet_stays(cleared: Fleet) -> None:
     file = cleared.shell(host, "getent passwd ${SUDO_USER} | cut -d: -f6").strip() + "/.ssh/authorized_keys"
     theirs = cleared.shell(host, f"cat {file}")
     cleared.shell(host, f"echo 'ssh-ed25519 {KEY} of the fleet' >>{file}; mkdir -p /var/cache/gb10-files/model")
-    said = json.dumps({"gb10_retire": {"models": True, "keys": [KEY], "secrets": ["vllm_api_key", "gb10_roles"]}})
+    said = json.dumps({"gb10_retire": {"models": True, "ssh_keys": [KEY], "secrets": ["vllm_api_key", "gb10_roles"]}})
     retired = cleared.play(*cleared.words, "--limit", host, "-e", said, playbook="playbooks/retire.yml")
     assert retired.rc == 0, retired.output
     assert cleared.shell(host, f"cat {file}") == theirs

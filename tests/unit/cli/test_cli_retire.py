@@ -98,7 +98,7 @@ def test_a_host_leaves_and_nothing_of_it_is_believed_any_more(world: World) -> N
     assert result.exit_code == 0, result.output
     (order,) = world.orders
     said = order.variables["gb10_retire"]
-    assert (order.limit, said["models"], said["keys"]) == ("spark-a", True, [key(7)])
+    assert (order.limit, said["models"], said["ssh_keys"]) == ("spark-a", True, [key(7)])
     assert {"vllm_api_key", "gateway_keys"} <= set(said["secrets"])
     assert world.trusted == "192.0.2.12 ssh-ed25519 OTHER\n"
     assert not (world.folder / "host_vars/spark-a" / written.FILE).exists()
