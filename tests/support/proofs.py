@@ -111,7 +111,7 @@ def _measured(test: Mapping[str, Any], gbps: Mapping[str, float]) -> dict[str, A
 
 SERVING: dict[str, Any] = {
     "verdict": "serving",
-    "text": "openai/gpt-oss-120b answers 2 questions rightly",
+    "text": "openai/gpt-oss-120b answered 2 test questions correctly",
     "way_out": "",
     "ready_after_s": 0.4,
     "served_models": ["openai/gpt-oss-120b"],

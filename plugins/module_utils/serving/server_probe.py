@@ -263,7 +263,7 @@ def _not_ready(reply: Reply) -> Proof:
     if reply.problem == "refused" or reply.problem.startswith("unreachable"):
         return Proof(
             "not_listening",
-            f"nobody listens ({reply.problem}); vLLM only listens once the model is loaded",
+            f"nobody listens ({reply.problem}); most servers only listen once the model is loaded",
             "see `systemctl status {unit}`, and whether it listens on this port (vllm_port)",
         )
     seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"
@@ -313,7 +313,7 @@ def _ask_model(
             )
     notes = "".join(f"; {answer['name']}: {answer['note']}" for answer in proof.answers if answer["note"])
     count = len(proof.answers)
-    return replace(proof, text=f"{model} answers {count} question{'s' if count > 1 else ''} rightly{notes}")
+    return replace(proof, text=f"{model} answered {count} test question{'s' if count > 1 else ''} correctly{notes}")
 
 
 def _models(reply: Reply) -> list[dict[str, Any]]:
