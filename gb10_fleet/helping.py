@@ -16,7 +16,7 @@ GROUPS: dict[str, Sequence[str]] = {
         *("evidence", "report", "bundle", "catalog", "benchmark"),
     ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
-    "Change a fleet": ("rollout", "resume", "rollback", "undo"),
+    "Change a fleet": ("rollout", "resume", "rollback", "undo", "replace", "retire"),
 }
 _MINE = "-i inventory/mine"
 # Behind `gb10 COMMAND`: first as after `gb10 up`, whose inventory needs no name, then with one of your own.
@@ -39,8 +39,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "plan": ("Qwen/Qwen3-8B", "--all"),
     "ps": ("", f"{_MINE} --use"),
     "release": ("", f"plan {_MINE} --to newest"),
+    "replace": ("spark-a 192.0.2.21", f"spark-a 192.0.2.21 {_MINE} --yes"),
     "report": ("", _MINE),
     "resume": ("", f"{_MINE} --json"),
+    "retire": ("spark-a", f"spark-a {_MINE} --models --check"),
     "rollback": ("RUN", f"RUN {_MINE} --json"),
     "rollout": ("site --plan", f"site {_MINE}"),
     "seed": (f"--out ~/seeds {_MINE}", f"spark-a --out ~/seeds --way autoinstall {_MINE}"),

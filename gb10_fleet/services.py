@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import RUNS, Service
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.usage import Usage
@@ -159,6 +160,17 @@ def _line(row: Row, now: datetime) -> tuple[str, ...]:
         f"{gib:.0f} GiB" if gib else "-",
         said_of(service["wish"]).removeprefix("stopped by ") if service["wish"] else "-",
     )
+
+
+def reservations(reach: Mapping[str, Mapping[str, Any]], now: datetime) -> dict[str, str]:
+    """Return by host for whom it is reserved now; of one that says it wrongly, how it is written."""
+    found = {}
+    for host, said in reach.items():
+        try:
+            found[host] = reserved.now_for(said.get("reserved"), now)
+        except reserved.WrongReservation as error:
+            found[host] = str(error)
+    return {host: text for host, text in found.items() if text}
 
 
 def usages(found: Sequence[Row], reach: Mapping[str, Mapping[str, Any]]) -> list[Usage]:

@@ -32,6 +32,8 @@ from gb10_fleet.services import (
     document,
     inventory_of,
     owners,
+    reach_of,
+    reservations,
     rows,
     table,
     usages,
@@ -192,6 +194,8 @@ def ps(
     fleet, report = _read(ctx, inventory, limit, tell=False)
     for line in table(fleet.found, now):
         print(printable(line))
+    for host, text in reservations(fleet.reach, now).items():
+        print(printable(f"{host}: reserved: {text}"))
     uses = usages(fleet.found, fleet.reach)
     for line in usage.whole(uses) if use else usage.short(uses):
         print(printable(by_name(fleet.order, line)))
@@ -205,6 +209,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     answers = answers_of(report)
     silent = _silent(report, answers)
     answer = document(rows(answers), silent, now)
+    answer["reserved"] = reservations(reach_of(report), now)
     if silent and not report.cut:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}

@@ -37,7 +37,7 @@ LABELS = {
 # page belongs to the first pattern that fits it.
 PARTS: dict[str, tuple[str, ...]] = {
     "Start": (
-        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md",
+        "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md", "docs/retire.md",
         "docs/discover.md",
         "docs/inventory.md", "docs/consent.md", "docs/glossary.md",
     ),

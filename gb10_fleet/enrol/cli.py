@@ -155,7 +155,7 @@ class _Enrol:
         from gb10_fleet.enrol import judging, written
 
         hosts = {
-            name: (self.seeds[name], place, str(self.rows[name]["common_args"]))
+            name: (self.seeds[name].blob, place, str(self.rows[name]["common_args"]))
             for name in names
             if (place := self.verdicts[name].place)
         }
@@ -194,11 +194,8 @@ class _Enrol:
     def _known(self, name: str) -> Known:
         from gb10_fleet.enrol import judging
 
-        facts = self.verdicts[name].facts
-        return judging.Known(
-            self.seeds[name].public_key, facts.get("machine_digest"), judging.macs_of(facts), judging.product_of(facts),
-            f"{datetime.now(UTC):%Y-%m-%d}",
-        )  # fmt: skip
+        day = f"{datetime.now(UTC):%Y-%m-%d}"
+        return judging.known_of(self.seeds[name].public_key, self.verdicts[name].facts, day)
 
     # -- and on
 

@@ -121,6 +121,23 @@ def _board(seed: Seed, answer: Answer, known: Known | None, *, new_board: bool) 
     return Verdict(State.there, text, answer.place, facts)
 
 
+def not_new(answer: Answer, known: Known | None) -> str:
+    """Why a machine cannot take the place of a host; empty where it can. `known`: the host, if it was enrolled."""
+    if answer.facts is None:
+        return f"{answer.place} lets nobody in: {answer.silence}"
+    if not answer.spark:
+        return f"{answer.place} is no DGX Spark"
+    if known and answer.keys.get(ED25519) == known.public_key.split()[1]:
+        return f"{answer.place} has the host key of the board that it replaces: a copy of its disk. Set it up anew"
+    if known and set(known.macs) & set(macs_of(answer.facts)):
+        return f"{answer.place} is the same board, set up anew: enrol it again with a new seed (gb10 seed --force)"
+    return ""
+
+
+def known_of(public_key: str, facts: Mapping[str, Any], day: str) -> Known:
+    return Known(public_key, facts.get("machine_digest"), macs_of(facts), product_of(facts), day)
+
+
 def macs_of(facts: Mapping[str, Any]) -> list[str]:
     return sorted({str(one["mac"]).lower() for one in facts["interfaces"] if one["mac"]})
 

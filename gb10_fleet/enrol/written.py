@@ -16,7 +16,6 @@ from gb10_fleet.discover.host_keys import known_hosts_lines
 from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
 from gb10_fleet.enrol.judging import ED25519, Known
-from gb10_fleet.seed.store import Seed
 
 FILE = "gb10-enrolled.yml"
 LEDGER = "enrolled.json"
@@ -51,11 +50,14 @@ def variables(place: Place, known_hosts: Path, common_args: str) -> dict[str, An
     return {**found, "ansible_ssh_common_args": f"{own} {others}".strip()}
 
 
-def write(folder: Path, hosts: Mapping[str, tuple[Seed, Place, str]]) -> None:
-    """Host keys first, for the variables name their file; each file whole or not at all. `hosts` with their options."""
+def write(folder: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
+    """Host keys first, for the variables name their file; each file whole or not at all.
+
+    `hosts`: of each its key in base64, its place, and the options of ssh that it has.
+    """
     known_hosts = (folder / KNOWN_HOSTS).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    new = {place: {ED25519: seed.blob} for seed, place, _ in hosts.values()}
+    new = {place: {ED25519: blob} for blob, place, _ in hosts.values()}
     names = {place.known_as for place in new}
     kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True) if known_hosts.exists() else []
     kept = [line for line in kept if line.partition(" ")[0] not in names]
@@ -66,6 +68,16 @@ def write(folder: Path, hosts: Mapping[str, tuple[Seed, Place, str]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(variables(place, known_hosts, common_args), sort_keys=False, width=10_000)
         output.write(file, f"---\n# Written by gb10 enrol; the next enrolment of this host writes it anew.\n{text}")
+
+
+def forget(folder: Path, host: str, address: str, port: int) -> None:
+    """Believe no key of that address any more, and keep nothing that an enrolment wrote."""
+    known_hosts = folder / KNOWN_HOSTS
+    if known_hosts.exists():
+        name = Place(address, port).known_as
+        kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
+        output.write(known_hosts, "".join(line for line in kept if line.partition(" ")[0] != name))
+    (folder / "host_vars" / host / FILE).unlink(missing_ok=True)
 
 
 def ledger(state: Path) -> dict[str, Known]:

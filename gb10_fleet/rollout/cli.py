@@ -83,17 +83,24 @@ def _limits(threshold: str | None, soak: int | None, timeout: int | None, window
 
 def _show_plan(recipe: recipes.Recipe, policy: Policy, folder: Path, as_json: bool) -> None:
     """The waves: who, when and how long."""
-    planned = waves.plan(rollout.who(recipe, run), policy)
+    mine, left_out = waves.free(rollout.who(recipe, run))
+    planned = waves.plan(mine, policy)
     seconds = _wave_seconds(folder, recipe.playbook)
     timed = list(_times(planned, policy, seconds, utc()))
     wide = waves.widened(planned, policy)
     if as_json:
         found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
-        document = {"playbook": recipe.playbook, "policy": asdict(policy), "wave_s": seconds, "widened": wide}
+        document: dict[str, Any] = {
+            "playbook": recipe.playbook,
+            "policy": asdict(policy),
+            "wave_s": seconds,
+            "widened": wide,
+        }
+        document["left_out"] = left_out
         print(json.dumps({**document, "waves": found}, indent=2))
         return
-    if wide:
-        print(printable(wide))
+    for line in (*left_out, *([wide] if wide else [])):
+        print(printable(line))
     hosts = sum(len(wave.hosts) for wave in planned)
     for item in timed:
         when = f", from about {item['begins']}" if item["begins"] else ""
@@ -152,10 +159,11 @@ def roll_out(
     """Run a playbook wave after wave, and stop where a wave is not good."""
 
     def start(journal: Journal) -> tuple[str, int]:
-        hosts = rollout.who(recipe, run)
+        hosts, left_out = waves.free(rollout.who(recipe, run))
         planned = waves.plan(hosts, policy)
-        if (wide := waves.widened(planned, policy)) and not as_json:
-            live.out(wide)
+        wide = waves.widened(planned, policy)
+        for line in (*left_out, *([wide] if wide else [])) if not as_json else ():
+            live.out(line)
         return rollout.begin(journal, recipe, policy, hosts, planned), 1
 
     words = (*ctx.obj, "--check") if check else ctx.obj

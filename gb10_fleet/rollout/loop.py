@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of, utc
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
@@ -97,8 +97,18 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     _refuse_strangers(heard)
     if recipe.consent:
         _refuse_without(recipe.consent, heard)
-    columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
-    return [FleetHost(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
+    columns = zip(heard["hosts"], heard["clusters"], heard["roles"], heard["reserved"], strict=True)
+    return [
+        FleetHost(name, cluster or None, "vllm" in roles, _reserved(name, said))
+        for name, cluster, roles, said in columns
+    ]
+
+
+def _reserved(name: str, said: str) -> str:
+    try:
+        return reserved.now_for(said, utc())
+    except reserved.WrongReservation as error:
+        raise Refused(f"{name}: {error}") from None
 
 
 def _in_a_file(text: str) -> str:

@@ -28,11 +28,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class FleetHost:
-    """One host of the inventory. `serves`: a model runs there, which is stopped before its wave."""
+    """One host of the inventory. `serves`: a model runs there, which is stopped before its wave.
+
+    `reserved`: for whom and until when; such a host has no part in a rollout.
+    """
 
     name: str
     cluster: str | None = None
     serves: bool = False
+    reserved: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,20 @@ def plan(hosts: Sequence[FleetHost], policy: Policy) -> list[Wave]:
         )
         for number, wave in enumerate(waves, start=1)
     ]
+
+
+def free(hosts: Sequence[FleetHost]) -> tuple[list[FleetHost], list[str]]:
+    """Return the hosts that a rollout may take, and a line for each that it leaves out.
+
+    A cluster is down together, so it waits as a whole.
+    """
+    units = _units(hosts)
+    taken = {name: member for name, members in units for member in members if member.reserved}
+    ours = [host for name, members in units if name not in taken for host in members]
+    if taken and not ours:
+        first = next(iter(taken.values()))
+        raise Refused(f"all hosts are reserved: {first.name} for {first.reserved}; wait, or remove gb10_reserved")
+    return ours, [f"left out: {name}: {one.name} is reserved for {one.reserved}" for name, one in taken.items()]
 
 
 def widened(planned: Sequence[Wave], policy: Policy) -> str | None:

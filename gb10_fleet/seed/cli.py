@@ -95,7 +95,7 @@ def _hosts(order: Order) -> list[Host]:
     from gb10_fleet.seed import settings
 
     interface = catalog.load("seeds")["management_interface"]["value"]
-    keys = _own_keys()
+    keys = own_keys()
     return [settings.host(str(row["name"]), row, keys, interface) for row in rows(order)]
 
 
@@ -114,7 +114,7 @@ def rows(order: Order) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _own_keys() -> list[str]:
+def own_keys() -> list[str]:
     """Public keys of this user, for an inventory that names none."""
     return [path.read_text(encoding="utf-8").strip() for path in sorted(Path("~/.ssh").expanduser().glob("id_*.pub"))]
 

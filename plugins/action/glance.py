@@ -10,11 +10,13 @@ import os
 import select
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
@@ -65,14 +67,25 @@ class ActionModule(OwnAction):
                 found[reply.host] = _services(reply, clusters, options["timeout_s"])
             else:
                 found[reply.host] = looks.of_reply(reply, options["timeout_s"])
-        return {name: found[name] for name in names}
+        return {name: {**found[name], **self._reserved(routes, name, task_vars)} for name in names}
+
+    def _reserved(self, routes: scan.Routes, name: str, task_vars: dict[str, Any]) -> dict[str, str]:
+        """`reserved`, where somebody has the host for himself."""
+        try:
+            said = reserved.now_for(
+                routes.value(task_vars["hostvars"].raw_get(name), reserved.VARIABLE), datetime.now(UTC)
+            )
+        except (AnsibleError, reserved.WrongReservation) as error:
+            said = str(error)
+        return {"reserved": printable(said)} if said else {}
 
     def _follow(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         """Write what each host says into the pipe, and ask a host that is gone again; until its reader closes it."""
         routes, message = scan.Routes(self), carried.Message(options["every_s"])
         targets = []
         with Path(options["pipe"]).open("wb", buffering=0) as pipe:
-            listener = _Listener(pipe.fileno(), options["every_s"] / 2)
+            more = {name: self._reserved(routes, name, task_vars) for name in names}
+            listener = _Listener(pipe.fileno(), options["every_s"] / 2, more)
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
@@ -99,7 +112,9 @@ def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) 
 class _Listener:
     """Who reads the pipe. Of each host it gets a look each `least_s` at most, by the controller's clock."""
 
-    def __init__(self, pipe: int, least_s: float) -> None:
+    def __init__(self, pipe: int, least_s: float, more: Mapping[str, Mapping[str, str]]) -> None:
+        """`more`: by host, what the inventory says of it."""
+        self._more = more
         self._pipe, self._open, self._least_s = pipe, True, least_s
         self._told_s: dict[str, float] = {}
         self._poll = select.poll()
@@ -125,10 +140,10 @@ class _Listener:
         look = looks.of_line(line)
         if look:
             self._told_s[host] = now_s
-        return self.tell({"host": host, **look}) if look else self._open
+        return self.tell({"host": host, **look, **self._more.get(host, {})}) if look else self._open
 
     def gone(self, host: str, why: str) -> bool:
-        return self.tell({"host": host, "silent": printable(why)})
+        return self.tell({"host": host, "silent": printable(why), **self._more.get(host, {})})
 
 
 before_forks()

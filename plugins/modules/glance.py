@@ -68,6 +68,7 @@ hosts:
     - What each host said, without O(pipe). C(looks) are one or two, C(silent) is the reason where there is none.
     - With O(services), a host has C(services), or C(error), or C(silent), the finding of one
       that gave no answer.
+    - C(reserved) is there where C(gb10_reserved) of the host holds now.
     - A look has C(reading), as RV(gb10.fleet.spark_facts#module:health) with one sample, and C(services).
   returned: always
   type: dict

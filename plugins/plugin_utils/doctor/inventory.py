@@ -10,6 +10,7 @@ import ipaddress
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RAILS_OF_A_PORT
@@ -19,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance impor
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, reserved, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 
 
@@ -38,6 +39,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     yield from check_acceptances(subject)
     yield from _minimums(subject)
     yield from _hook(subject)
+    yield from _reserved(subject)
 
 
 def _names(subject: Subject) -> Iterator[Finding]:
@@ -82,6 +84,14 @@ def _hook(subject: Subject) -> Iterator[Finding]:
         if value is not None:
             notify.hook(value)
     except notify.HookError as error:
+        fact, __, way_out = str(error).partition("; ")
+        yield subject.say("bad_variable", fact, way_out)
+
+
+def _reserved(subject: Subject) -> Iterator[Finding]:
+    try:
+        reserved.now_for(subject.setting(reserved.VARIABLE), datetime.now(UTC))
+    except reserved.WrongReservation as error:
         fact, __, way_out = str(error).partition("; ")
         yield subject.say("bad_variable", fact, way_out)
 

@@ -50,6 +50,7 @@ COLLECTION_VARIABLES: Options = {
     "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
     "gb10_recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
     "gb10_release_evidence": {"type": "bool", "default": False},
+    "gb10_reserved": {"type": "str"},
     "gb10_seed_keys": {"type": "list", "elements": "str", "default": []},
     "gb10_seed_mac": {"type": "str"},
     "gb10_seed_network": {"type": "dict", "default": {}},

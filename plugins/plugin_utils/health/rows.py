@@ -51,6 +51,7 @@ class Row:
     services: Sequence[ServiceRow] = ()
     findings: Sequence[Finding] = ()
     at_s: float | None = None
+    reserved: str | None = None  # for whom and until when, by the inventory
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "findings": [finding.as_dict() for finding in self.findings]}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
@@ -73,6 +74,7 @@ def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
         "ssh_port": int(variables.get("ansible_port") or _SSH_PORT),
         "needs_key": bool(variables.get("vllm_api_key")),
         "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
+        "reserved": variables.get(reserved.VARIABLE) or None,
         "services": [*service_entries.here(variables, str(variables.get("inventory_hostname")))]
         + ([service_entries.SHORT] if variables.get("vllm_model") else []),
     }

@@ -84,6 +84,14 @@ def test_a_silent_host_is_no_success_and_hides_no_rollout(monkeypatch: pytest.Mo
     assert c["silent"] == "no route" and c["temperature_c"] is None
 
 
+def test_who_has_a_host_for_himself_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, {**HOSTS, "spark-a": {**HOSTS["spark-a"], "reserved": "ada until 2026-12-24"}})
+    lines = CLI.invoke(cli.app, ["top", "-i", "a,"]).output.splitlines()
+    assert lines[2] == "    reserved: ada until 2026-12-24"
+    one = top.Fleet(2.0).take({"host": "spark-a", "look": look(NOW), "reserved": "ada until 2026-12-24"})
+    assert one.reserved == "ada until 2026-12-24"
+
+
 def test_top_without_a_terminal_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, HOSTS)
     result = CLI.invoke(cli.app, ["top", "-i", "a,"])

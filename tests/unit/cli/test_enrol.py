@@ -91,7 +91,7 @@ def test_the_same_installation_is_not_called_new() -> None:
 
 def test_the_inventory_gets_address_and_key_and_keeps_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "known_hosts.txt").write_text("192.0.2.11 ssh-ed25519 OLD\n192.0.2.12 ssh-ed25519 OTHER\n")
-    written.write(tmp_path, {"spark-a": (seed(), HERE, "-J bastion")})
+    written.write(tmp_path, {"spark-a": (seed().blob, HERE, "-J bastion")})
     assert (tmp_path / "known_hosts.txt").read_text() == (
         f"192.0.2.12 ssh-ed25519 OTHER\n192.0.2.11 ssh-ed25519 {key(1)}\n"
     )
@@ -99,7 +99,7 @@ def test_the_inventory_gets_address_and_key_and_keeps_what_it_has(tmp_path: Path
     said = yaml.safe_load(file.read_text())
     ours = f"-o UserKnownHostsFile={tmp_path}/known_hosts.txt"
     assert said == {"ansible_host": "192.0.2.11", "ansible_ssh_common_args": f"{ours} -J bastion"}
-    written.write(tmp_path, {"spark-a": (seed(), HERE, said["ansible_ssh_common_args"])})
+    written.write(tmp_path, {"spark-a": (seed().blob, HERE, said["ansible_ssh_common_args"])})
     assert yaml.safe_load(file.read_text()) == said  # a second enrolment does not stack them
 
 

@@ -44,13 +44,16 @@ class Hosts:
         self.canceled = False
         self.by_host: dict[str, Any] = {}
         self.consents: dict[str, Any] = {}
+        self.reach: dict[str, Any] = {}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
         report = Report(asks=order.asks)
         if order.playbook == "gb10.fleet.services":
             layouts = self.by_host or dict.fromkeys(self.found, self.layouts)
             of_the_inventory = {"step": "layouts", "host": next(iter(self.found), "a")}
-            named = of_the_inventory | {"res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents})}}
+            named = of_the_inventory | {
+                "res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents, "reach": self.reach})}
+            }
             report.take({"event": "runner_on_ok", "event_data": named})
             nothing = {"services": None, "error": None, "silent": None}
             hosts: dict[str, Any] = {host: {**nothing, "services": services} for host, services in self.found.items()}
@@ -114,6 +117,14 @@ def test_ps_shows_services_by_hosts(ask: Ask) -> None:
 def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
     _, result = ask("ps", silent=["c"])
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
+
+
+def test_ps_says_who_has_a_host_for_himself(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("chat")]})
+    hosts.reach = {"a": {"reserved": "ada until 2999-12-24"}, "b": {"reserved": "ada until 2020-01-01"}}
+    assert "a: reserved: ada until 2999-12-24" in ask("ps", hosts=hosts)[1].output
+    document = json.loads(ask("ps", "--json", hosts=hosts)[1].output)
+    assert document["reserved"] == {"a": "ada until 2999-12-24"}
 
 
 @pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["swap", "chat", "embed", "--yes"]], ids=" ".join)

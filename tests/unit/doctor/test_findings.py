@@ -72,6 +72,13 @@ def test_what_is_no_hook_is_refused_and_not_shown(hook: object) -> None:
     assert "s3cret" not in str(finding)
 
 
+def test_a_reservation_that_says_no_day_is_named() -> None:
+    assert evaluate(subject({**PAIR, "gb10_reserved": "ada until 2026-12-24"})) == []
+    finding = only(evaluate(subject({**PAIR, "gb10_reserved": "ada"})))
+    assert (finding.id, finding.fact) == ("bad_variable", "gb10_reserved is 'ada'")
+    assert "write WHO until DAY" in finding.way_out
+
+
 BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
 
 

@@ -99,12 +99,23 @@ def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:
 def test_a_host_that_says_much_is_heard_at_its_pace() -> None:
     reader, writer = os.pipe()
     try:
-        listener = glance._Listener(writer, least_s=3600)
+        listener = glance._Listener(writer, least_s=3600, more={"spark-b": {"reserved": "ada until 2026-12-24"}})
         for _ in range(1000):
             assert listener.line("spark-a", f"{looks.LINE}{{}}")
         listener.line("spark-b", f"{looks.LINE}{{}}")
-        said = [json.loads(line)["host"] for line in os.read(reader, 2**16).splitlines()]
+        said = [json.loads(line) for line in os.read(reader, 2**16).splitlines()]
     finally:
         os.close(reader)
         os.close(writer)
-    assert said == ["spark-a", "spark-b"]
+    assert [one["host"] for one in said] == ["spark-a", "spark-b"]
+    assert [one.get("reserved") for one in said] == [None, "ada until 2026-12-24"]
+
+
+def test_a_reserved_host_says_so(tmp_path: Path) -> None:
+    fine = {**HOSTS["fine"], "gb10_reserved": "{{ who }} until 2999-12-24", "who": "ada"}
+    put_ssh(tmp_path, SSH)
+    text = PLAY.replace("ARGUMENTS", "").replace("DEST", str(tmp_path / "seen.json"))
+    code, output = run_playbook(tmp_path, {**HOSTS, "fine": fine}, text)
+    assert code == 0, output
+    hosts = json.loads((tmp_path / "seen.json").read_text())["hosts"]
+    assert hosts["fine"]["reserved"] == "ada until 2999-12-24" and "reserved" not in hosts["away"]

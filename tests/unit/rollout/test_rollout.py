@@ -615,7 +615,7 @@ def listing(*strangers: str, **limited: Sequence[FleetHost]) -> Callable[..., tu
             "hosts": [host.name for host in hosts], "clusters": [host.cluster or "" for host in hosts],
             "roles": [["vllm"] if host.serves else [] for host in hosts], "groups": ["pair1", "sparks"],
             "in_groups": [[] if host.cluster in strangers else [host.cluster] for host in hosts],
-            "consents": [False] * len(hosts),
+            "consents": [False] * len(hosts), "reserved": [host.reserved for host in hosts],
         }  # fmt: skip
         if hosts:
             data = {"task": "List the hosts", "host": "h00", "res": {"msg": json.dumps(said)}}
@@ -632,6 +632,17 @@ def test_a_mistyped_cluster_is_no_cluster_of_its_own() -> None:
         rollout.who(recipes.forward("site", ["a,"]), listing("piar1", everybody=hosts))
     with pytest.raises(Refused, match="a: gb10_cluster is pair1, which does not hold this host: name the group"):
         rollout.who(recipes.forward("site", ["a,"]), listing("pair1", everybody=hosts))
+
+
+def test_a_reserved_host_has_no_part_and_its_cluster_waits_with_it() -> None:
+    hosts = [FleetHost("a", "pair1", reserved="ada until 2999-12-24"), FleetHost("b", "pair1"), FleetHost("c")]
+    mine, left_out = waves.free(rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)))
+    assert [host.name for host in mine] == ["c"]
+    assert left_out == ["left out: cluster pair1: a is reserved for ada until 2999-12-24"]
+    with pytest.raises(Refused, match="all hosts are reserved: a for ada"):
+        waves.free(hosts[:2])
+    with pytest.raises(Refused, match="c: gb10_reserved is 'mine'; write WHO until DAY"):
+        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("c", reserved="mine")]))
 
 
 def test_the_advice_for_another_group_is_one_that_a_rollout_takes(tmp_path: Path) -> None:

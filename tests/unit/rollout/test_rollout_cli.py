@@ -51,7 +51,7 @@ class Fleet:
         self.refuses = False
         self.cancels = False
         self.worked: list[list[str]] = []
-        self.clusters, self.serves = [""] * 4, False
+        self.clusters, self.serves, self.reserved = [""] * 4, False, [""] * 4
         self.told: list[dict[str, Any]] = []
         self.hook = (Outcome.done, Report())
 
@@ -59,7 +59,7 @@ class Fleet:
         if order.playbook == "gb10.fleet.hosts":
             roles, groups = [["vllm"] if self.serves else []] * 4, [*{*self.clusters}]
             said = {"hosts": HOSTS, "clusters": self.clusters, "roles": roles, "groups": groups}
-            said["in_groups"] = [groups] * 4
+            said |= {"in_groups": [groups] * 4, "reserved": self.reserved}
             data = {"task": "List the hosts", "host": "a", "res": {"msg": json.dumps(said)}}
             watch({"event": "runner_on_ok", "event_data": data})
             return Outcome.done, Report()

@@ -1,0 +1,267 @@
+"""`gb10 retire` and `gb10 replace`: the end of a Spark in the fleet, and another board in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
+
+from gb10_fleet.discover.places import BadPlace
+from gb10_fleet.ending import show
+from gb10_fleet.enrol.written import NotWritable
+from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.rollout import locks
+from gb10_fleet.rollout.journal import place, text_of, utc
+from gb10_fleet.up.people import Person, Stop
+
+app = typer.Typer()
+
+UNDO = "gb10.fleet.undo"
+ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
+TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command(cls=NoLists)
+def retire(
+    ctx: typer.Context,
+    inventory: Inventory,
+    host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
+    models: Annotated[bool, typer.Option("--models", help="Also remove models and caches, the consent to it.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Take off a host that leaves all that is of the fleet: what was set up, secrets, SSH keys. Never wipes a disk."""
+    person = Person(yes, as_json)
+    try:
+        said = _Retire(list(inventory), tuple(ctx.obj), host, models, person).run(check=check)
+    except TROUBLES as error:
+        _stopped(error, as_json)
+    if as_json:
+        print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
+
+
+@app.command(cls=NoLists)
+def replace(
+    ctx: typer.Context,
+    inventory: Inventory,
+    old: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
+    new: Annotated[str, typer.Argument(help="Where the new board answers: ADDRESS or ADDRESS:PORT.")],
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give the name of a host to another board: its host key, board and firmware are judged anew."""
+    person = Person(yes, as_json)
+    try:
+        said = _replaced(list(inventory), tuple(ctx.obj), old, new, person)
+    except TROUBLES as error:
+        _stopped(error, as_json)
+    if as_json:
+        print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
+
+
+def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str, person: Person) -> dict[str, Any]:
+    from gb10_fleet.discover import asking, host_keys, places
+    from gb10_fleet.enrol import judging, written
+
+    row, _ = row_of(host, inventories, words)
+    state, folder = place(inventories), written.folder_of(inventories)
+    written.refuse_hidden(folder, host)
+    known = written.ledger(state)
+    there, *more = places.places([new])
+    if more:
+        raise Stop(f"{new}: that is more than one address; name the one of the new board", Outcome.refused)
+    before = places.Place(str(row["address"] or host), int(row["port"] or 22))
+    keys = host_keys.keys_of([there, before])
+    if before != there and before in keys:
+        raise Stop(f"{host} still answers at {before}: gb10 retire {host}, or switch it off", Outcome.refused)
+    if judging.ED25519 not in keys.get(there, {}):
+        raise Stop(f"{there} shows no Ed25519 host key over SSH: is it on, and set up?", Outcome.unreachable)
+    options = ("-i", str(row["identity"])) if row["identity"] else ()
+    (answer,) = asking.ask({there: keys[there]}, str(row["user"]) or None, options=options)
+    if wrong := judging.not_new(answer, known.get(host)):
+        raise Stop(f"{wrong}. Nothing was changed", Outcome.unreachable if answer.facts is None else Outcome.refused)
+    blob, facts = keys[there][judging.ED25519], answer.facts or {}
+    print_, product = host_keys.fingerprint(blob), judging.product_of(facts)
+    person.say(
+        f"{there}: {product}, called {facts['hostname']}, MAC {', '.join(judging.macs_of(facts))}",
+        f"its host key is {print_}; on its own screen ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub says it too",
+    )
+    consent(person, f"Is this the new {host}?")
+    written.forget(folder, host, before.address, before.port)
+    written.write(folder, {host: (blob, there, str(row["common_args"]))})
+    known[host] = judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])
+    written.keep(state, known)
+    person.say(*_firmware(inventories, words, host), f"{host} is this board now. Set it up: gb10 site --limit {host}")
+    return {"host": host, "address": there.address, "port": there.port, "host_key": print_, "product": product}
+
+
+def _firmware(inventories: Sequence[str], words: Sequence[str], host: str) -> list[str]:
+    """Return what `gb10 release` says of the new board."""
+    from gb10_fleet import release
+
+    order = Order("gb10.fleet.release", inventories, host, words=words, asks={release.MODULE: "release"})
+    _, report = run(order, quiet=True)
+    if answers := report.answers[release.MODULE]:
+        return [*release.answered(answers, None)[1]]
+    return [f"{host}: its firmware could not be read: gb10 release --limit {host} says why"]
+
+
+def _stopped(error: Exception, as_json: bool) -> NoReturn:
+    outcome, text = Outcome.refused, str(error)
+    if isinstance(error, Stop):
+        outcome = error.outcome
+    elif isinstance(error, FileNotFoundError):
+        outcome, text = Outcome.failed, f"{error.filename} is not on this machine: install the client of OpenSSH"
+    if as_json:
+        print(json.dumps({"outcome": outcome.name, "error": text}, indent=2))
+    else:
+        typer.echo(printable(text), err=True)
+    raise typer.Exit(outcome) from None
+
+
+@dataclass
+class _Retire:
+    inventories: list[str]
+    words: Sequence[str]
+    host: str
+    models: bool
+    person: Person
+
+    def run(self, *, check: bool) -> dict[str, Any]:
+        """Ask, have the host set back, write down what was done, and forget the host here."""
+        row, others = row_of(self.host, self.inventories, self.words)
+        if others:
+            raise Stop(
+                f"{self.host} is in cluster {row['cluster']} with {', '.join(others)}, and half of it serves nothing. "
+                "Fix: take it out of the cluster first (docs/inventory.md, One Spark of a pair is dead)",
+                Outcome.refused,
+            )
+        state = place(self.inventories)
+        if not check:
+            self._ask(row)
+        order = Order(
+            "gb10.fleet.retire", self.inventories, self.host, check=check, words=self.words, asks=ASKS,
+            variables={"gb10_retire": {"models": self.models, "ssh_keys": blobs(row["keys"]), "secrets": secrets()}},
+        )  # fmt: skip
+        outcome, report = run(order, quiet=self.person.quiet)
+        if outcome is not Outcome.done:
+            if self.person.quiet:
+                show(order, report)
+            then = "nothing was changed" if outcome is Outcome.refused else "correct it, then run the same again"
+            raise Stop(f"gb10 retire: {outcome.name}; {then}", outcome)
+        found = evidence(self.host, report)
+        if check:
+            return found
+        file = _written(state, self.host, found)
+        clients = self._forget(row, state)
+        self.person.say(*lines(found, clients), f"What was done: {file}")
+        return {**found, "clients": clients, "file": str(file)}
+
+    def _ask(self, row: Mapping[str, Any]) -> None:
+        models = "models and caches" if self.models else "models and caches stay without --models"
+        self.person.say(
+            f"{self.host}: everything that gb10 set up is taken back, with its secrets; {models}; "
+            f"{counted(len(row['keys']), 'SSH key')} of the fleet removed: have a password or another key to log in."
+        )
+        if not self.person.yes and self.person.ask(f"Retire {self.host}? [y]es or [n]o:", "say --yes").lower() not in (
+            "y",
+            "yes",
+        ):
+            raise Stop("nothing was changed", Outcome.refused)
+
+    def _forget(self, row: Mapping[str, Any], state: Path) -> list[str]:
+        """Return the clients of the gateway whose keys the host knew."""
+        from gb10_fleet import share_cli
+        from gb10_fleet.enrol import written
+
+        folder = written.folder_of(self.inventories)
+        written.forget(folder, self.host, str(row["address"] or self.host), int(row["port"] or 22))
+        known = written.ledger(state)
+        if known.pop(self.host, None):
+            written.keep(state, known)
+        kept = share_cli.Kept(folder)
+        shared = kept.read()
+        if self.host not in shared.get("hosts", {}):
+            return []
+        hosts = {name: own for name, own in shared["hosts"].items() if name != self.host}
+        kept.write({**shared, "hosts": hosts} if hosts else {})
+        return sorted(shared["vars"].get("gateway_keys") or {})
+
+
+def consent(person: Person, question: str) -> None:
+    if not person.yes and person.ask(f"{question} [y]es or [n]o:", "say --yes").lower() not in ("y", "yes"):
+        raise Stop("nothing was changed", Outcome.refused)
+
+
+def row_of(host: str, inventories: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return what the inventory says of a host, and the others of its cluster."""
+    from gb10_fleet.seed.cli import own_keys, rows
+
+    if locks.owner(place(inventories)):
+        raise Stop("a rollout is at work on this fleet; nothing was changed: see `gb10 status`", Outcome.refused)
+    found = {str(row["name"]): row for row in rows(Order("gb10.fleet.seed", inventories, words=words))}
+    if host not in found:
+        raise Stop(f"{host} is not in the inventory; it has {', '.join(found)}", Outcome.refused)
+    row, cluster = found[host], found[host]["cluster"]
+    others = [name for name, one in found.items() if cluster and name != host and one["cluster"] == cluster]
+    return {**row, "keys": list(row["keys"] or own_keys())}, others
+
+
+def blobs(keys: Sequence[str]) -> list[str]:
+    """Return the part of each public key that no comment and no option changes."""
+    return [word for key in keys for word in key.split() if word.startswith("AAAA")]
+
+
+def secrets() -> list[str]:
+    """Return the variables that hold secrets, by their specification."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+    return sorted(name for name, one in catalog.declared_variables().variables.items() if one.get("no_log"))
+
+
+def evidence(host: str, report: Report) -> dict[str, Any]:
+    """Return what was done on the host, by what it said."""
+    said = json.loads(report.answers["retire"][host]["msg"])
+    undone = report.answers[UNDO][host]
+    return {
+        "schema_version": 1,
+        "host": host,
+        "at": text_of(utc()),
+        **said,
+        "changes": undone["changes"],
+        "remains": undone["remains"],
+        "keys": bool(report.answers["retire_keys"].get(host, {}).get("changed")),
+    }
+
+
+def _written(state: Path, host: str, found: Mapping[str, Any]) -> Path:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+
+    file = state / "retired" / f"{host}-{found['at'].replace(':', '')}.json"
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    output.write(file, f"{json.dumps(found, indent=2)}\n")
+    return file
+
+
+def lines(found: Mapping[str, Any], clients: Sequence[str]) -> Iterator[str]:
+    """Yield what was done, and what a person has to do now."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+    host = found["host"]
+    keys = "its SSH keys of the fleet are gone" if found["keys"] else "no SSH key of the fleet was there"
+    yield f"{host}: retired: {counted(len(found['changes']), 'change')} taken back; {keys}"
+    yield from (f"{host}: stays: {text}" for text in [*found["remains"], *found["after"]])
+    yield f"Take {host} out of the inventory, then run gb10 site: routers and peers forget it."
+    if found["secrets"]:
+        yield f"It knew these, so set new ones before that run: {', '.join(found['secrets'])}"
+    for name in clients:
+        yield f"It knew the key of the client {name}: gb10 share --revoke {name}, then gb10 share {name}"
+    yield f"To wipe the disk, install it anew as NVIDIA says: {catalog.load('seeds')['recovery']['value']}"

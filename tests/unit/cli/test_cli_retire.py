@@ -1,0 +1,209 @@
+"""`gb10 retire` and `gb10 replace`: what they ask and refuse, and what stays on the controller."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, retire_cli, share_cli
+from gb10_fleet.discover import asking, host_keys
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.places import Place
+from gb10_fleet.enrol import written
+from gb10_fleet.enrol.judging import Known
+from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import locks
+from gb10_fleet.seed import cli as seed_cli
+from tests.support.discovered import key
+from tests.support.proofs import facts
+
+CLI = CliRunner()
+OLD, NEW = Place("192.0.2.11"), Place("192.0.2.21")
+OLD_MAC, NEW_MAC = "48:b0:2d:00:00:01", "48:b0:2d:00:00:02"
+PUBLIC = f"ssh-ed25519 {key(7)} ada@laptop"
+
+
+class World:
+    """An inventory with two hosts, and what the playbooks and the machines say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.folder, self.orders, self.outcome = folder, list[Order](), Outcome.done
+        self.cluster = ""
+        self.up: dict[Place, Answer] = {}
+        (folder / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: , spark-b: }}}}\n")
+        (folder / "known_hosts.txt").write_text(f"192.0.2.11 ssh-ed25519 {key(1)}\n192.0.2.12 ssh-ed25519 OTHER\n")
+        written.keep(
+            folder / ".gb10", {"spark-a": Known(f"ssh-ed25519 {key(1)}", "m", [OLD_MAC], "Spark", "2026-11-01")}
+        )
+        (folder / "host_vars/spark-a").mkdir(parents=True)
+        (folder / "host_vars/spark-a" / written.FILE).write_text("---\n")
+        monkeypatch.setattr(seed_cli, "rows", self.rows)
+        monkeypatch.setattr(retire_cli, "run", self.run)
+        monkeypatch.setattr(
+            host_keys, "keys_of", lambda asked: {p: one.keys for p, one in self.up.items() if p in asked}
+        )
+        monkeypatch.setattr(asking, "ask", lambda keys, user, **_: [self.up[place] for place in keys])
+
+    def rows(self, order: Order) -> list[dict[str, Any]]:
+        common = {
+            "user": "ada",
+            "port": "",
+            "identity": "",
+            "common_args": "",
+            "cluster": self.cluster,
+            "keys": [PUBLIC],
+        }
+        return [{"name": "spark-a", "address": "192.0.2.11", **common}, {"name": "spark-b", "address": "", **common}]
+
+    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        self.orders.append(order)
+        report = Report(asks=order.asks)
+        if order.playbook == "gb10.fleet.retire" and self.outcome is Outcome.done:
+            said = {"before": ["/etc/gb10-fleet"], "after": [], "secrets": ["vllm_api_key"]}
+            report.answers["retire"]["spark-a"] = {"msg": json.dumps(said)}
+            change = {"role": "vllm", "resource": "file:/etc/gb10-fleet/env", "action": "remove"}
+            report.answers["gb10.fleet.undo"]["spark-a"] = {"changes": [change], "remains": ["images of Docker"]}
+            report.answers["retire_keys"]["spark-a"] = {"changed": True}
+        return self.outcome, report
+
+    def gb10(self, *words: str) -> Any:
+        return CLI.invoke(cli.app, [*words, "-i", str(self.folder)])
+
+    def board(self, place: Place, number: int, mac: str, *, spark: bool = True) -> None:
+        said = {**facts("spark-a")}
+        said["interfaces"] = [{**said["interfaces"][0], "mac": mac}]
+        self.up[place] = Answer(place, {"ssh-ed25519": key(number)}, said, spark)
+
+    @property
+    def trusted(self) -> str:
+        return (self.folder / "known_hosts.txt").read_text()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+    return World(monkeypatch, tmp_path)
+
+
+# -- retire ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_leaves_and_nothing_of_it_is_believed_any_more(world: World) -> None:
+    result = world.gb10("retire", "spark-a", "--yes", "--models")
+    assert result.exit_code == 0, result.output
+    (order,) = world.orders
+    said = order.variables["gb10_retire"]
+    assert (order.limit, said["models"], said["ssh_keys"]) == ("spark-a", True, [key(7)])
+    assert {"vllm_api_key", "gateway_keys"} <= set(said["secrets"])
+    assert world.trusted == "192.0.2.12 ssh-ed25519 OTHER\n"
+    assert not (world.folder / "host_vars/spark-a" / written.FILE).exists()
+    assert written.ledger(world.folder / ".gb10") == {}
+    (file,) = (world.folder / ".gb10/retired").iterdir()
+    assert json.loads(file.read_text())["changes"][0]["resource"] == "file:/etc/gb10-fleet/env"
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    for text in ("1 change taken back", "stays: images of Docker", "set new ones before that run: vllm_api_key"):
+        assert text in result.stdout
+    assert "https://docs.nvidia.com/" in result.stdout
+
+
+def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: World) -> None:
+    own = {"gateway_address": "192.0.2.11", "gateway_certificate_text": "PEM"}
+    file = world.folder / share_cli.FILE
+    file.write_text(
+        yaml.safe_dump({"all": {"hosts": {"spark-a": own, "spark-b": own}, "vars": {"gateway_keys": {"ada": "S3"}}}})
+    )
+    result = world.gb10("retire", "spark-a", "--yes", "--json")
+    document = json.loads(result.stdout)
+    assert document["clients"] == ["ada"] and "S3" not in result.output
+    assert list(yaml.safe_load(file.read_text())["all"]["hosts"]) == ["spark-b"]
+
+
+def test_a_check_forgets_nothing(world: World) -> None:
+    before = world.trusted
+    result = world.gb10("retire", "spark-a", "--check")
+    assert result.exit_code == 0 and world.orders[0].check, result.output
+    assert world.trusted == before and not (world.folder / ".gb10/retired").exists()
+
+
+def test_what_is_refused_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = world.trusted
+    assert world.gb10("retire", "spark-c", "--yes").exit_code == Outcome.refused
+    assert world.gb10("retire", "spark-a").exit_code == Outcome.refused  # nobody is there to ask
+    world.cluster = "pair1"
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.refused and "in cluster pair1 with spark-b" in result.stderr
+    world.cluster = ""
+    monkeypatch.setattr(locks, "owner", lambda folder: "somebody")
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.refused and "a rollout is at work" in result.stderr
+    assert world.orders == [] and world.trusted == before
+
+
+def test_a_host_that_failed_on_the_way_is_not_forgotten(world: World) -> None:
+    world.outcome = Outcome.failed
+    result = world.gb10("retire", "spark-a", "--yes", "--json")
+    assert result.exit_code == Outcome.failed and json.loads(result.stdout)["outcome"] == "failed"
+    assert "192.0.2.11 " in world.trusted
+
+
+# -- replace -----------------------------------------------------------------------------------------------------------
+
+
+def test_another_board_takes_the_name(world: World) -> None:
+    world.board(NEW, 2, NEW_MAC)
+    result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes")
+    assert result.exit_code == 0, result.output
+    assert world.trusted == f"192.0.2.12 ssh-ed25519 OTHER\n192.0.2.21 ssh-ed25519 {key(2)}\n"
+    said = yaml.safe_load((world.folder / "host_vars/spark-a" / written.FILE).read_text())
+    assert said["ansible_host"] == "192.0.2.21"
+    assert written.ledger(world.folder / ".gb10")["spark-a"].macs == [NEW_MAC]
+    assert [order.playbook for order in world.orders] == ["gb10.fleet.release"]
+    assert host_keys.fingerprint(key(2)) in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("boards", "new", "outcome", "said"),
+    [
+        ([], NEW, Outcome.unreachable, "shows no Ed25519 host key"),
+        ([(OLD, 1, OLD_MAC), (NEW, 2, NEW_MAC)], NEW, Outcome.refused, "still answers at 192.0.2.11"),
+        ([(NEW, 1, NEW_MAC)], NEW, Outcome.refused, "a copy of its disk"),
+        ([(OLD, 1, OLD_MAC)], OLD, Outcome.refused, "a copy of its disk"),
+        ([(NEW, 2, OLD_MAC)], NEW, Outcome.refused, "the same board"),
+    ],
+)
+def test_what_is_no_new_board(
+    world: World, boards: list[tuple[Place, int, str]], new: Place, outcome: Outcome, said: str
+) -> None:
+    before = world.trusted
+    for one in boards:
+        world.board(*one)
+    result = world.gb10("replace", "spark-a", str(new), "--yes")
+    assert result.exit_code == outcome and said in result.stderr, result.output
+    assert world.trusted == before
+
+
+def test_no_spark_and_nobody_who_lets_us_in(world: World) -> None:
+    world.board(NEW, 2, NEW_MAC, spark=False)
+    assert "is no DGX Spark" in world.gb10("replace", "spark-a", "192.0.2.21", "--yes").stderr
+    world.up[NEW] = Answer(NEW, {"ssh-ed25519": key(2)}, silence="permission denied")
+    result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes")
+    assert result.exit_code == Outcome.unreachable and "permission denied" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("new", "said"), [("not an address", "not an address"), ("192.0.2.21-22", "more than one address")]
+)
+def test_what_is_no_address(world: World, new: str, said: str) -> None:
+    result = world.gb10("replace", "spark-a", new, "--yes")
+    assert result.exit_code == Outcome.refused and said in result.stderr, result.output
+
+
+def test_an_inventory_that_hides_what_is_written_is_named(world: World) -> None:
+    (world.folder / "host_vars/spark-a.yml").write_text("---\n")
+    result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes", "--json")
+    assert result.exit_code == Outcome.refused and "would be hidden" in json.loads(result.stdout)["error"]
