@@ -6,7 +6,7 @@
 All shards run at the same time, each through examples/receptor/shard. One host of the second shard answers with 64 MiB
 that are no answer. All processes of the third are killed a few seconds after its hosts were first asked. Then the third
 runs once more. The hosts are simulated (a program in place of ssh that answers at once), so what is measured is the
-controller. Needs no root and no lab; takes two minutes on 2 cores.
+controller. Needs no root and no lab; takes five minutes on 2 cores.
 """
 
 from __future__ import annotations
