@@ -80,7 +80,8 @@ def parts(answers: Mapping[str, Mapping[str, Any]], evidence: Path) -> Iterator[
             yield Part(answer.host, "explained.json", "settings, plans and resources", explained["roles"])
         for name, what in LOGS.items():
             if log := answers[name].get(answer.host):
-                yield Part(answer.host, f"{name}.log", what, log["stdout"])
+                # A host may say anything in its place, also without an end; what follows works on all of it.
+                yield Part(answer.host, f"{name}.log", what, _text(log["stdout"]))
     if evidence.is_file():
         yield Part("", "evidence.json", "the last proof", json.loads(evidence.read_text(encoding="utf-8")))
 
@@ -101,6 +102,10 @@ def holes(
                 yield f"{host}: {name}: {(result or {}).get('stderr') or 'it was not read'}"
     if cut:
         yield f"the run did not come to its end within {LONGEST_S} s"
+
+
+def _text(said: Any) -> str:
+    return said[: MOST + 1] if isinstance(said, str) else "no text"
 
 
 def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out: Path) -> list[str]:

@@ -309,13 +309,13 @@ def show_evidence(
         raise typer.BadParameter(f"{file} is not there; `gb10 validate -i INVENTORY` writes one") from None
     except OSError as error:
         raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
     try:
         from gb10_fleet import evidence_table  # here, for no other command needs it: it reads catalogs
 
         evidence_table.show(data, Console(), page=file.with_name("index.html"))
-    except (KeyError, TypeError, AttributeError):
+    except (LookupError, ValueError, TypeError, AttributeError):
         raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None
 
 

@@ -90,7 +90,8 @@ def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
         for line in columns([tuple(map(printable, row)) for row in whole]) if whole else ():
             print(line)
         return
-    table = Table(title=f"{evidence['verdict']}, {evidence['created']}", caption=str(page), title_justify="left")
+    title, caption = (escape(printable(text)) for text in (f"{evidence['verdict']}, {evidence['created']}", str(page)))
+    table = Table(title=title, caption=caption, title_justify="left")
     for column in ("cluster", "what", "verdict", "detail"):
         table.add_column(column, overflow="fold")
     for row in found:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from typer.core import TyperGroup
 
 GROUPS: dict[str, Sequence[str]] = {
@@ -75,7 +77,17 @@ def examples(name: str) -> list[str]:
 
 
 class Grouped(TyperGroup):
-    """The commands by what they are for. A command of no group comes last."""
+    """The commands by what they are for. A command of no group comes last.
+
+    What is wrong with a question may quote a file of a stranger: a model's header, an evidence.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = printable(error.message, "\n")
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         known = {name for names in GROUPS.values() for name in names}

@@ -160,7 +160,7 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
-        for asked in (action, data.get("step")):
+        for asked in (action, data.get("step") if kind == "runner_on_ok" else ""):  # else `msg` is Ansible's own
             if asked in self.asks and self.asks[asked] in result:
                 self.answers[asked][data["host"]] = result
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):

@@ -150,9 +150,12 @@ def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
         "copyright": galaxy["authors"][0],
         "version": galaxy["version"],
         "release": galaxy["version"],
-        "extensions": ["myst_parser", "sphinx_antsibull_ext", "sphinxcontrib.asciinema"],
+        "extensions": ["myst_parser", "sphinx_antsibull_ext", "sphinx_copybutton", "sphinxcontrib.asciinema"],
         "source_suffix": {".md": "markdown", ".rst": "restructuredtext"},
+        "copybutton_prompt_text": "$ ",  # what is copied runs as it is, and answers of a command stay behind
         "html_theme": "furo",
+        "html_static_path": [str(ROOT / "scripts/site.css")],
+        "html_css_files": ["site.css"],
         "html_title": f"gb10-fleet {galaxy['version']}",
         "html_show_sourcelink": False,
         "html_copy_source": False,

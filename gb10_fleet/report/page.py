@@ -6,6 +6,7 @@ It wears the style sheet of the evidence page, which lies beside that page's tem
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,8 +31,8 @@ _SEVERITIES = {"ok": "ok", "warn": "warn", "error": "bad"}
 # Of a host that is `skipped` nothing is known to be wrong: it waits for one that is.
 _SICK = frozenset(BAD) - {"skipped"}
 TROUBLES_AT_ONCE = 10  # more, and nobody sees the waves below
-_RESUME = "then go on with gb10 resume"
-_BACK = ", or take the run back with gb10 rollback"
+_RESUME = "then go on with `gb10 resume {run}`"
+_BACK = ", or take the run back with `gb10 rollback {run}`"
 _WAYS_OUT = {
     "failed": f"repair what it names; {_RESUME}",
     "unreachable": f"check power, network and ssh to the host; {_RESUME}",
@@ -76,7 +77,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "down": models.words(document),
         "run": document["run"],
         "times": _times(document),
-        "troubles": _troubles(rows, "" if outcome == "refused" else _BACK),
+        "troubles": _troubles(rows, document),
         "troubles_at_once": TROUBLES_AT_ONCE,
         "counts": [
             {"state": state.replace("_", " "), "tone": _tone(state), "count": document["counts"][state]}
@@ -142,14 +143,16 @@ def _duration(span: timedelta) -> str:
 # -- what to do --------------------------------------------------------------------------------------------------------
 
 
-def _troubles(rows: Sequence[Record], back: str) -> list[Record]:
+def _troubles(rows: Sequence[Record], document: Mapping[str, Any]) -> list[Record]:
     """The same trouble on many hosts is said once, with all their names."""
+    back = "" if document["outcome"] == "refused" else _BACK
+    run = shlex.join([document["run"], *(word for name in document["order"]["inventories"] for word in ("-i", name))])
     groups: dict[tuple[str, str], Record] = {}
     for row in rows:
         if row["bad"]:
             group = groups.setdefault((row["state"], row["reason"]), {**row, "names": []})
             group["names"].append(row["name"])
-    return [{**group, "way_out": _WAYS_OUT[group["key"]] + back} for group in groups.values()]
+    return [{**group, "way_out": (_WAYS_OUT[group["key"]] + back).format(run=run)} for group in groups.values()]
 
 
 # -- the timeline ------------------------------------------------------------------------------------------------------

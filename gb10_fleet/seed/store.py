@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from gb10_fleet.seed.documents import HostKey
 from gb10_fleet.seed.settings import Host
 
 MANIFEST = "seeds.json"
+_PLACE = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:%_-]*\Z")
 ALL = "all-hosts"  # one stick for many: no host is called so, see refuse()
 
 
@@ -90,7 +92,11 @@ def read(folder: Path) -> dict[str, Seed]:
     """The seeds that were made there, by host."""
     try:
         said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return {one["name"]: Seed(**one) for one in said["seeds"]}
+        found = {one["name"]: Seed(**one) for one in said["seeds"]}
+        # Whoever hands over a folder may have written it, and these become words of ssh's command line.
+        if wrong := [one for one in found.values() if not _PLACE.match(one.address or one.name)]:
+            raise ValueError(f"{wrong[0].address or wrong[0].name} is no address")
+        return found
     except FileNotFoundError:
         raise NoFolder(f"{folder} has no {MANIFEST}; gb10 seed --out {folder} makes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

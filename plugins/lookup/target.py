@@ -39,7 +39,7 @@ from typing import Any
 
 from ansible import context
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, target
 
 # Who only reads a playbook needs no inventory.
 _READING = ("syntax", "listtasks", "listtags", "listhosts")
@@ -52,5 +52,6 @@ class LookupModule(LookupBase):
         known = variables or {}
         pattern = known.get(target.VARIABLE, target.DEFAULT)
         if not any(context.CLIARGS.get(option) for option in _READING):
+            bounds.count_pipes_of_others()  # before Ansible forks
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
         return [pattern]

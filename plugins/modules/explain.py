@@ -11,7 +11,7 @@ version_added: "0.1.0"
 author:
   - gb10-fleet contributors (@gb10-fleet)
 description:
-  - Returns the settings of each role with the place where each was set, the plan of the role, what speaks against it,
+  - Returns the settings of each role with the place where each was set, the plan of the role, known problems,
     and the resources that follow. Changes nothing.
   - C(gb10 explain HOST [ROLE]) shows it.
 options:
@@ -58,7 +58,7 @@ roles:
       returned: always
       type: dict
     refusals:
-      description: What speaks against the role.
+      description: Known problems of the role's settings.
       returned: always
       type: list
       elements: str

@@ -205,7 +205,7 @@ orphans:
       type: str
       sample: file:/etc/apt/apt.conf.d/52gb10-driver
 refusals:
-  description: What speaks against the documents, one text for each reason, with host, fact and way out.
+  description: Why the documents are refused, one text for each reason, with host, fact and fix.
   returned: when a role refuses the host
   type: list
   elements: str

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: plan
-short_description: Plan roles for a host, and refuse what speaks against them
+short_description: Plan roles for a host, and refuse what would not work
 version_added: "0.1.0"
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -23,7 +23,7 @@ options:
     elements: str
     required: true
   refuse:
-    description: Fail the host where something speaks against a role. A plan that cannot be made fails it in any case.
+    description: Fail the host where a role would not work. A plan that cannot be made fails it in any case.
     type: bool
     default: true
 extends_documentation_fragment: gb10.fleet.controller
@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 refusals:
-  description: What speaks against the roles, a text for each, with the host, the fact and the way out.
+  description: What would not work, a text for each, with the host, the fact and the fix.
   returned: always
   type: list
   elements: str

@@ -28,7 +28,7 @@ TEMPERATURES = (
 )
 RATES = (
     "Evidence has a base rate: a line that sound machines print at every boot is no fault, whatever it says. Where a",
-    "line lacks what it needs beside it, or something speaks against it, it is information, and no cause rests on it.",
+    "line lacks what it needs beside it, or there is evidence against it, it is information, and no cause rests on it.",
     "",
 )
 
@@ -63,7 +63,7 @@ def _severity(name: str, sign: Mapping[str, Any]) -> str:
     return f"{word}, where it has what it needs beside it" if {"needs", "needs_one"} & set(sign) else word
 
 
-_HEAD = ("sign", "what it needs beside it", "what speaks against it", "on healthy machines", "source of the fault")
+_HEAD = ("sign", "what it needs beside it", "evidence against it", "on healthy machines", "source of the fault")
 _XIDS = ("Xid", "severity", "meaning")
 
 

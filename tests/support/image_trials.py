@@ -28,7 +28,7 @@ INSIDE: dict[str, Any] = {
     "operators": ["_C::rms_norm(Tensor! out) -> ()", "_moe_C::topk(Tensor a) -> Tensor"],
     "libraries": {f"/{C}": ["libcuda.so.1"], f"/{MOE}": []},
 }
-SERVED = {"verdict": "serving", "text": "answers 2 questions rightly", "tokens_per_s": 48.6}
+SERVED = {"verdict": "serving", "text": "answered 2 test questions correctly", "tokens_per_s": 48.6}
 BASE_SERVED = {**SERVED, "tokens_per_s": 13.3}
 
 

@@ -31,6 +31,8 @@ HOSTS = {
 
 def facts(host: str = "spark-a") -> dict[str, Any]:
     content: dict[str, Any] = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text())
+    number = ord(host[-1]) - (ord("a") if host[-1].isalpha() else ord("1"))
+    content["ssh"]["local_address"] = f"192.0.2.{11 + number % 26}"  # each host has its own
     return {**content, "hostname": host}
 
 
@@ -109,7 +111,7 @@ def _measured(test: Mapping[str, Any], gbps: Mapping[str, float]) -> dict[str, A
 
 SERVING: dict[str, Any] = {
     "verdict": "serving",
-    "text": "openai/gpt-oss-120b answers 2 questions rightly",
+    "text": "openai/gpt-oss-120b answered 2 test questions correctly",
     "way_out": "",
     "ready_after_s": 0.4,
     "served_models": ["openai/gpt-oss-120b"],

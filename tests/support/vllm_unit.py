@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, keyed
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -277,7 +277,8 @@ class Speaker:
 
 
 def hello_of(host: Host, rank: int = 1) -> dict[str, Any]:
-    settings = {name: sha256(json.dumps(value)) for name, value in host.raw["join"]["settings"].items()}
+    said = host.raw["join"]["settings"].items()
+    settings = {name: keyed(SECRET, name, sha256(json.dumps(value))) for name, value in said}
     return {"hello": PROTOCOL, "rank": rank, "settings": settings}
 
 

@@ -313,7 +313,7 @@ def _ask_model(
             )
     notes = "".join(f"; {answer['name']}: {answer['note']}" for answer in proof.answers if answer["note"])
     count = len(proof.answers)
-    return replace(proof, text=f"{model} answers {count} question{'s' if count > 1 else ''} rightly{notes}")
+    return replace(proof, text=f"{model} answered {count} test question{'s' if count > 1 else ''} correctly{notes}")
 
 
 def _models(reply: Reply) -> list[dict[str, Any]]:

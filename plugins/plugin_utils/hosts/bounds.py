@@ -21,9 +21,11 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.loader import connection_loader
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
 ERRORS_LIMIT = 2**20  # bytes of standard error, of which the end is shown
+OTHERS_LIMIT = 4 * 2**20  # bytes of an answer of Ansible's own modules; 400 lines of a journal have some 100,000
 VALUES_LIMIT = 2**18  # of one answer; a host with 4,000 packages has some 10,000
 DEPTH_LIMIT = 50  # a real answer has 10
 TOO_DEEP = "its answer is nested too deeply"
@@ -97,22 +99,35 @@ def _within(values: Iterable[object]) -> Iterator[object]:
             yield from value
 
 
-def count_pipes_of(plugin: object) -> None:
+def count_pipes_of(plugin: type, counting: type[_Counting] | None = None) -> None:
     """What this connection plugin starts is ended where its host sends too much, and the plugin reads no further.
 
     Ansible has no option for it. So the plugin's module gets a `Popen` whose pipes count.
     """
-    module: Any = sys.modules[type(plugin).__module__]
-    if getattr(module, "subprocess", None) is subprocess:
-        module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": _Counting})
+    module: Any = sys.modules[plugin.__module__]
+    if hasattr(module, "subprocess"):
+        module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": counting or _Counting})
+
+
+def count_pipes_of_others() -> None:
+    """The same for Ansible's own modules, in every process that is forked from here on."""
+    count_pipes_of(connection_loader.get("ssh", class_only=True), _CountingOthers)
 
 
 class _Counting(subprocess.Popen[bytes]):
+    def limit(self) -> int:
+        return ANSWER_LIMIT
+
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         pipes: Any = self
-        pipes.stdout = self.stdout and _Pipe(self, self.stdout, ANSWER_LIMIT)
+        pipes.stdout = self.stdout and _Pipe(self, self.stdout, self.limit())
         pipes.stderr = self.stderr and _Pipe(self, self.stderr, ERRORS_LIMIT)
+
+
+class _CountingOthers(_Counting):
+    def limit(self) -> int:
+        return OTHERS_LIMIT
 
 
 class _Pipe:

@@ -64,7 +64,7 @@ class OwnAction(ActionBase):
         return said
 
     def _low_level_execute_command(self, *args: Any, **more: Any) -> dict[str, Any]:
-        bounds.count_pipes_of(self._connection)
+        bounds.count_pipes_of(type(self._connection))
         with bounds.memory(), _plainly():
             done: dict[str, Any] = super()._low_level_execute_command(*args, **more)  # type: ignore[no-untyped-call]
             bounds.fit(done.get("stdout"))

@@ -138,7 +138,7 @@ class Typist:
         become, command = self.connection.become, self.remote
         if become:
             command = become.build_become_command(command, self.connection._shell)
-        bounds.count_pipes_of(self.connection)
+        bounds.count_pipes_of(type(self.connection))
         with piped(self.connection):
             status, stdout, stderr = self.connection.exec_command(command, in_data=program, sudoable=True)
         errors = _shown(stderr, len(stderr)) + _cut(stdout)

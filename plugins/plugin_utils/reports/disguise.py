@@ -21,10 +21,10 @@ _FORMS = re.compile(
     |(?P<prompt>(?i:\b(?:prompt|messages|content|text)["']?[ ]?[=:][ ]?)(?=["'\[{]).*)
     |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?
         (?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
-        (?P<secret>(?=[^\s"',;}]*[\d/+_-])[^\s"',;}]{8,})
+        (?P<secret>(?=[^\s"',;}]{0,99}[\d/+_-])[^\s"',;}]{8,})
     |(?P<login>(?<=://)[^\s/@:]+:[^\s/@]+(?=@))
     |(?P<token>\b(?:sk|hf|nvapi|ghp|glpat|xox[bp])[-_][\w-]{8,})
-    |(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
+    |(?P<mail>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     |(?P<uuid>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b)
     |(?P<mac>(?<![\w:])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:]))
     |(?P<v6>(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))

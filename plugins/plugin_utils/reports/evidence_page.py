@@ -297,7 +297,7 @@ def _rail_model(
     answered = [ping for ping in pings if ping["ok"]]
     rtts = [ping["rtt_ms"] for ping in answered if ping["rtt_ms"] is not None]
     port = gid_port({host: dict(proof)}, {"host": host, **profile})
-    label = _label(own)
+    label, middle = _label(own), _middle(own) if own else None
     found = next((rail for rail in gids.get("rails", []) if rail["netdev"] == profile["netdev"]), None)
     return {
         "host": host,
@@ -311,8 +311,8 @@ def _rail_model(
         "ping": f"{len(answered)} of {len(pings)}" + (f", {statistics.median(rtts):.2f} ms" if rtts else ""),
         "ping_tone": "ok" if pings and len(answered) == len(pings) else "bad" if pings else "warn",
         "gbps": None if gbps is None else _number(gbps),
-        "gbytes": None if gbps is None else f"{gbps / 8:.2f}",
-        "least": _number(own[0]["least_gbps"]) if own else None,
+        "port_gbps": middle and _number(middle["figures"]["gbps"]),
+        "least": middle and _number(middle["least_gbps"]),
         "verdict": label["label"][-1],
         "tone": label["tone"],
     }

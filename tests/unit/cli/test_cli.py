@@ -706,6 +706,16 @@ def test_evidence_is_aligned_in_a_pipe(tmp_path: Path, by: str) -> None:
     assert len({line.index(word) for line, word in zip(lines, ("unhealthy", "half_width"), strict=False)}) == 1
 
 
+def test_an_evidence_of_a_stranger_steers_no_terminal() -> None:
+    steering = "\x1b[2J\x1b]0;mine\x07[link=https://x.example]ready[/link]"
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    evidence_table.show({**proof(), "verdict": steering, "created": steering}, console, Path("a[link=x]b.html"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    wins = ("\x1b[2J" in shown) + ("\x1b]" in shown)
+    tally("a file of a stranger steers the terminal", 2, wins)
+    assert not wins and r"\x1b[2J" in shown, ascii(shown)
+
+
 def test_evidence_is_a_table_on_a_terminal() -> None:
     console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
     evidence_table.show(proof(), console, Path("index.html"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import tarfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import bundle, cli, playbook
 from gb10_fleet.callback import gb10_events
+from tests.support.attacker import tally
 from tests.support.health import reading
 
 CLI = CliRunner()
@@ -108,6 +110,19 @@ def test_it_is_bounded(asked: dict[str, Any], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(bundle, "MOST_OF_ALL", 1500)
     CLI.invoke(cli.app, ["bundle", "spark-a", "--out", "y.tar.gz", "-i", "a,"])
     assert sum(len(text) for name, text in unpacked(tmp_path / "y.tar.gz").items() if name != bundle.CONTENTS) <= 1500
+
+
+@pytest.mark.parametrize("kind", ["deep", "words"])
+def test_a_log_of_a_hostile_host_costs_what_another_costs(asked: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    log: Any = ["z" * 2**20]
+    for _ in range(400):
+        log = [log]
+    asked["log"] = log if kind == "deep" else "z" * 2**20  # once 2 min for 100 KiB
+    began = time.process_time()
+    result = CLI.invoke(cli.app, ["bundle", "spark-a", "--out", "x.tar.gz", "-i", "a,"])
+    lost = result.exit_code != 3 or time.process_time() - began > 20
+    tally("a log of a host stops its bundle", 1, int(lost))
+    assert not lost and "host-1/units.log" in unpacked(tmp_path / "x.tar.gz"), result.output
 
 
 def test_a_file_that_is_there_is_not_replaced(asked: dict[str, Any], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gb10_fleet.enrol import judging, written
 from gb10_fleet.enrol.judging import Known, State
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.seed.store import Seed
+from tests.support.attacker import tally
 from tests.support.discovered import key
 from tests.support.proofs import facts
 
@@ -188,6 +189,15 @@ def test_the_stick_of_another_spark_is_refused_by_the_serial_and_nothing_is_writ
 def test_a_host_without_a_seed_is_named(world: World) -> None:
     result = world.enrol("spark-c")
     assert result.exit_code == 2 and "spark-c: no seed in" in result.output
+
+
+@pytest.mark.parametrize("address", ["-oProxyCommand=id", "192.0.2.11 -oProxyCommand=id", "x\ny", "{{ 1 }}"])
+def test_an_address_of_a_folder_of_seeds_is_no_word_for_ssh(world: World, address: str) -> None:
+    listed = [vars(seed(address=address))]
+    (world.folder / "seeds/seeds.json").write_text(json.dumps({"seeds": listed}))
+    result = world.enrol()
+    tally("a file of a stranger steers ssh", 1, int(bool(world.ran)))
+    assert result.exit_code == 2 and "is no address" in result.output.replace("\n", " "), result.output
 
 
 def test_json_is_one_object(world: World) -> None:

@@ -18,6 +18,7 @@ import yaml
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks
+from tests.support.attacker import tally
 
 ROOT = Path(__file__).parents[3]
 Task = dict[str, Any]
@@ -42,12 +43,25 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     hosts = {name: {"ansible_connection": "local"} for name in ("spark-a", "spark-b")}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
 
-    def run(*tasks: Task, name: str = "Work", of_play: Task | None = None, **more: Any) -> tuple[Outcome, Report]:
+    def run(
+        *tasks: Task, name: str = "Work", of_play: Task | None = None, asks: Task | None = None, **more: Any
+    ) -> tuple[Outcome, Report]:
         content = [{"name": name, "hosts": "sparks", "gather_facts": False, "vars": of_play or {}, "tasks": [*tasks]}]
         (tmp_path / "work.yml").write_text(yaml.safe_dump(content))
-        return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"]), quiet=True, **more)
+        return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"], asks=asks or {}), quiet=True, **more)
 
     return run
+
+
+def test_a_failure_of_a_step_is_no_answer(play: Play) -> None:
+    """Such as of `gb10 enrol`: a host whose cloud-init says no JSON ended the enrolment of all."""
+    words = {"spark-a": "this is no JSON", "spark-b": "{}"}
+    task = said("{{ (words[inventory_hostname] | from_json) | to_json }}", name="Say what was found")
+    _, report = play(
+        {**task, "vars": {"words": words, "__gb10_step": "enrol"}, "ignore_errors": True}, asks={"enrol": "msg"}
+    )
+    tally("a host fails where its answer is awaited", 1, int("spark-a" in report.answers["enrol"]))
+    assert {host: json.loads(result["msg"]) for host, result in report.answers["enrol"].items()} == {"spark-b": {}}
 
 
 def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:

@@ -73,6 +73,21 @@ def test_what_is_sent_without_end_is_not_taken_and_other_hosts_go_on(tmp_path: P
     assert len(output) < 20_000
 
 
+def test_what_is_sent_to_a_module_of_ansible_is_not_taken_either(tmp_path: Path) -> None:
+    """Our plays ask with `command` and the like, too; each begins with the lookup of its hosts."""
+    put_ssh(tmp_path, SSH)
+    (tmp_path / "fine").write_text(json.dumps({"changed": False, "rc": 0, "stdout": "x" * 2**20}))
+    kinds = ("flood", "errors", "fine")
+    tasks = [{"ansible.builtin.command": "true", "register": "read"}]
+    play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
+    hosts = {kind: {"ansible_host": f"kind-{kind}"} for kind in kinds}
+    _, output = run_playbook(tmp_path, hosts, yaml.safe_dump([play]))
+    taken = (tmp_path / "all-taken").exists()
+    tally(FLOOD, 2, int(taken))
+    assert not taken
+    assert recap(output) == {"flood": "failed", "errors": "failed", "fine": "ok"}, output[-2000:]
+
+
 HOSTILE = "\x1b[2J\x1b]0;mine\x07 all is well"
 WARNING = {"__ansible_type": "WarningSummary", "event": {"__ansible_type": "Event", "msg": HOSTILE}}
 STEERING: dict[str, Any] = {

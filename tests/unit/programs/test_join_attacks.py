@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import seal
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import link, seal
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Join, Member, Timing, sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,6 +153,36 @@ def test_a_stranger_at_the_heads_port_starts_nothing(hosts: Callable[..., list[H
                 speaker.say(said)
                 assert hung_up(speaker.connection)
     assert mate.stop() == 0 and mate.runs() == 0
+
+
+def test_who_takes_the_heads_port_learns_no_setting(hosts: Callable[..., list[Host]]) -> None:
+    """A caller says its settings before the listener has proven anything: a plain digest tells who tries values."""
+    _, mate = hosts(2)
+    plain = {sha256(json.dumps(value)) for value in mate.raw["join"]["settings"].values()}
+    with socket.create_server(("127.0.0.11", mate.raw["join"]["port"])) as stranger:
+        stranger.settimeout(SLOW_S)
+        mate.start()
+        with Speaker(stranger.accept()[0], calls=False, secret=b"guessed" * 9) as speaker:
+            heard = speaker.lines.readline().decode()
+    learned = [digest for digest in plain if digest in heard]
+    tally("a listener learns settings", 1, int(bool(learned)))
+    assert '"settings"' in heard and not learned
+
+
+def test_a_head_that_does_not_stop_talking_fills_no_memory(tmp_path: Path) -> None:
+    """Root on the first host may end the model of its cluster, and not the hosts of its peers."""
+    posted: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        head.settimeout(SLOW_S)
+        join = Join(1, (Member("a", "127.0.0.1"), Member("b", "127.0.0.1")), head.getsockname()[1], "", {})
+        peer = link.Link(join, SECRET, Timing(*[SLOW_S] * len(Timing._fields))._replace(retry=0.1), posted.append)
+        peer.start()
+        with Speaker(head.accept()[0], calls=False) as speaker:
+            speaker.say(*({"prepare": number} for number in range(2000)))
+            assert hung_up(speaker.connection)
+    peer.close("")
+    tally("a member floods the unit of a peer", 2000, max(0, len(posted) - 2 * link.MOST_MESSAGES))
+    assert len(posted) <= 2 * link.MOST_MESSAGES
 
 
 # --- the seal

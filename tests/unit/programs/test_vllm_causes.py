@@ -10,6 +10,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import LASTING, NOT_AGAIN, WAYS_OUT
 
+from tests.support.attacker import tally
 from tests.support.causes import FAULTY, HEALTHY
 from tests.support.unit_log import new_log, read
 
@@ -297,3 +298,11 @@ def test_a_line_that_is_made_to_match_slowly_holds_up_nobody() -> None:
     for _ in range(10):
         causes.Errors().feed("(pid=" + "1" * 8192)
     assert time.process_time() - began < 0.5
+
+
+def test_what_a_client_asked_is_in_no_text_that_every_login_reads() -> None:
+    served = "INFO Application startup complete."
+    said = "ERROR 11-28 10:00:00 [core.py:1] ValueError: cannot parse the call of: {'content': 'my illness'}"
+    failure = verdict_of_end(1, read(served, said), 0)
+    tally("a status quotes a client", 1, int("illness" in failure.text))
+    assert "ValueError: cannot parse the call of" in failure.text and "illness" not in failure.text

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.disguise import REMOVED, Disguise
+
+from tests.support.attacker import tally
 
 HOME = "/home" + "/"  # no file of the project names a folder of somebody's
 
@@ -59,3 +63,14 @@ def test_a_document(disguise: Disguise) -> None:
         "again": ["network-1.11", "host-1"],
         "tokens": "12",
     }
+
+
+@pytest.mark.parametrize("word", ["z", "token=", "spark-a.", "01234567-", "text=", "://a:", "-----BEGIN ", "1.1.", ":"])
+def test_the_time_grows_with_the_text_and_no_faster(disguise: Disguise, word: str) -> None:
+    """A log is written by whom it is about. Each of these once took minutes, or may where a pattern starts anew."""
+    text = word * (2**18 // len(word))
+    began = time.process_time()
+    disguise.text(text)
+    took = time.process_time() - began
+    tally("a text that a pattern follows again and again", 1, int(took > 20))
+    assert took < 20

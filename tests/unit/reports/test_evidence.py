@@ -329,11 +329,22 @@ def test_the_page_is_one_file_without_script(name: str) -> None:
 
 def test_the_page_shows_figures_warnings_and_reasons() -> None:
     page = evidence_page.render(DOCUMENTS["pair"])
-    for text in ("98.0 + 98.0 Gb/s", "12.25", "192.168.100.10/24", "rocep1s0f0", "CVE-2026-24260", "until Friday"):
+    for text in ("98.0 + 98.0 Gb/s", "24.50", "192.168.100.10/24", "rocep1s0f0", "CVE-2026-24260", "until Friday"):
         assert text in page
     page = evidence_page.render(DOCUMENTS["switch-one-bad"])
     # Once as the reason, and for each of the seven pairings in the picture's description.
     assert page.count("signature of a ConnectX-7") == 1 + 7
+
+
+def test_the_sum_of_a_port_stands_beside_its_threshold() -> None:
+    first = evidence_page.page_model(DOCUMENTS["pair"])["rails"][0]
+    assert (first["gbps"], first["port_gbps"], first["least"], first["verdict"]) == ("98.0", "196", "175", "healthy")
+
+
+def test_the_fix_stands_before_the_reason_and_commands_are_no_raw_markdown() -> None:
+    page = evidence_page.render(DOCUMENTS["pair-degraded"])
+    assert page.index("→ reboot both hosts") < page.index("<summary>Why</summary>") < page.rindex("signature of a")
+    assert "<code>dmesg | grep" in page and "`" not in page.partition("</style>")[2]
 
 
 def test_a_bad_host_does_not_paint_its_neighbours() -> None:

@@ -70,7 +70,10 @@ def test_troubles_are_said_once_with_all_names(documents: dict[str, dict[str, An
         ("unhealthy", 1),
         ("rescued", 1),
     ]
-    assert all("gb10 resume" in item["way_out"] and "rollback" in item["way_out"] for item in troubles)
+    named = f"{documents['large']['run']} -i inventory/mine`"
+    assert all(
+        f"gb10 resume {named}" in item["way_out"] and f"rollback {named}" in item["way_out"] for item in troubles
+    )
 
 
 def test_of_what_was_refused_there_is_nothing_to_take_back(documents: dict[str, dict[str, Any]]) -> None:

@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .config import Join, Timing
-from .seal import PROTOCOL, Seal
+from .seal import PROTOCOL, Seal, keyed
 from .status import printable
 
 LONGEST_MESSAGE = 4096  # bytes of one message between hosts
 MOST_STRANGERS = 16  # connections that have not proven who they are
 BACKLOG = 128  # connections that wait to be accepted
+MOST_MESSAGES = 100  # of one peer between two of our signs of life; a start takes some ten in all
 BYE_S = 1.0  # for the last words to peers
 UNPROVEN = "what calls from there does not know the cluster's secret"
 
@@ -70,7 +71,7 @@ class Peer:
         self.rank: int | None = None
         self.buffer = b""
         self.since = self.heard = now
-        self.ready = 0
+        self.ready = self.messages = 0  # `messages` since our last sign of life
         self.differs: list[str] = []
 
 
@@ -92,7 +93,8 @@ class Link:
     """
 
     def __init__(self, join: Join, secret: bytes, timing: Timing, post: Callable[[Any], None]) -> None:
-        self.join, self.secret, self.timing, self.post = join, secret, timing, post
+        self.secret, self.timing, self.post = secret, timing, post
+        self.join = join._replace(settings={name: keyed(secret, name, said) for name, said in join.settings.items()})
         self.own = join.members[join.rank]
         self.heads = join.rank == 0
         self.selector = selectors.DefaultSelector()
@@ -117,7 +119,7 @@ class Link:
 
     def compares(self, name: str, digest: str) -> None:
         """Something more that all hosts must say alike. Before `start`."""
-        self.join = self.join._replace(settings={**self.join.settings, name: digest})
+        self.join = self.join._replace(settings={**self.join.settings, name: keyed(self.secret, name, digest)})
 
     def start(self) -> None:
         self.thread.start()
@@ -263,6 +265,10 @@ class Link:
 
     def _understand(self, peer: Peer, message: Mapping[str, Any]) -> bool:
         peer.heard = time.monotonic()
+        peer.messages += 1
+        if peer.messages > MOST_MESSAGES:  # each may become an event that the main thread has to come to
+            self._drop(peer, "it does not stop talking")
+            return True
         if peer.rank is None and self.heads:
             return self._greet(peer, message)
         peer.rank = peer.rank or 0  # whom we called is the head, now that it has proven so
@@ -379,6 +385,8 @@ class Link:
         now = time.monotonic()
         if now - self.beaten >= self.timing.heartbeat:
             self.beaten = now
+            for peer in self.peers:
+                peer.messages = 0
             self._tell({"beat": True})
 
     def _tell(self, message: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ SPEAKER = "gb10-container"  # SYSLOG_IDENTIFIER of what the container says; the 
 JOURNAL = "/run/systemd/journal/stdout"
 _OF_DOCKER = re.compile("docker: |Error response from daemon")
 _CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+_QUOTE = re.compile("[\"'`{\\[]")
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
 
@@ -223,4 +224,7 @@ def _verdict(seen: str, log: Log) -> Failure:
 def _with_cause(seen: str, log: Log) -> str:
     __, known = log.fault or ("", "")
     cause = known or log.cause
+    if log.phase == "ready" and (quote := _QUOTE.search(cause)):
+        # Every login reads this text. What a client has asked is for root: `last-log` and the journal have all of it.
+        cause = f"{cause[: quote.start()]}(what it quotes is in the log)"
     return f"{seen}: {cause}" if cause else f"{seen}; its log names no cause"

@@ -78,6 +78,11 @@ def _checksum(key: bytes, count: int, text: bytes) -> bytes:
     return hmac.new(key, b"%d " % count + text, hashlib.sha256).hexdigest().encode()
 
 
+def keyed(secret: bytes, name: str, digest: str) -> str:
+    """What a member says of a setting: others who hear it cannot try values until one fits."""
+    return hmac.new(secret, f"setting {name} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
 def parse_message(line: bytes) -> dict[str, Any] | None:
     try:
         message = json.loads(line)

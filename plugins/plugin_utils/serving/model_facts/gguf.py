@@ -21,6 +21,7 @@ _FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q
 # The file is a stranger's: what is beyond these is no geometry, and would be multiplied.
 _MOST_ENTRIES, _MOST_LAYERS, _MOST_PARTS = 10_000, 10_000, 1_000
 _MOST_WIDE, _MOST_TOKENS = 2**24, 2**40
+_MOST_KEPT = 1_000_000
 _PIECE = 2**20
 _PARTS = re.compile(r"-00001-of-(\d{5})[.]gguf\Z")
 # Bytes of a number in the KV cache, with its scales: blocks of 32 numbers.
@@ -101,6 +102,7 @@ class _Reader:
     def __init__(self, files: Files, name: str, where: str) -> None:
         self.files, self.name, self.where = files, name, where
         self.buffer, self.at = b"", 0
+        self.kept = 0  # numbers of lists: in Python one takes ten times the byte that it may have in the file
 
     def header(self) -> dict[str, Any]:
         """All entries but long lists: those are the words of the tokenizer."""
@@ -127,7 +129,12 @@ class _Reader:
             return None
         form = self.form(inner)
         packed = self.take(length * struct.calcsize(f"<{form}"))
-        return list(struct.unpack(f"<{length}{form}", packed)) if length <= _MOST_LAYERS else None
+        if length > _MOST_LAYERS:
+            return None
+        self.kept += length
+        if self.kept > _MOST_KEPT:
+            raise FactsError(f"{self.where} has more than {_MOST_KEPT} numbers in its lists")
+        return list(struct.unpack(f"<{length}{form}", packed))
 
     def form(self, kind: int) -> str:
         if kind not in _FORMS:

@@ -10,8 +10,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import gguf, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+from typer.testing import CliRunner
 
-from gb10_fleet import gguf_plan
+from gb10_fleet import cli, gguf_plan
+from tests.support.attacker import tally
 
 GEMMA: dict[str, Any] = {
     "general.architecture": "gemma3", "gemma3.context_length": 32768, "gemma3.embedding_length": 640,
@@ -107,3 +109,18 @@ def test_the_plan_says_the_entry_and_what_fits(tmp_path: Path) -> None:
     assert said["longest_context"] < 32768 == 32768 and said["context"] == said["longest_context"]
     lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 32768, 64)
     assert not said["fits"] and lines[-1].startswith("Fix: --max-model-len ")
+
+
+def test_many_lists_of_one_header_are_one_sum(tmp_path: Path) -> None:
+    """Each of 10,000 numbers was allowed, and 94 MiB of such lists took 960 MiB."""
+    lists = {f"a{number}": [1] * 10_000 for number in range(101)}
+    with pytest.raises(FactsError, match="more than 1000000 numbers in its lists"):
+        read(tmp_path, header({**lists, **GEMMA}))
+    tally("a header takes ten times its bytes", 1, 0)
+
+
+def test_an_error_that_quotes_a_header_steers_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(header({"general.architecture": "\x1b[2J\x1b]0;mine\x07x"}))
+    said = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "m.gguf")], color=True).output
+    tally("a file of a stranger steers the terminal", 1, int("\x1b]" in said or "\x07" in said))
+    assert "\x1b]" not in said and "\x07" not in said and "block_count" in said
