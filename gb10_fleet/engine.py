@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
@@ -37,6 +38,20 @@ def asked(found: Plan, host: str, inventory: Sequence[str], as_json: bool) -> di
         said = [text for texts in report.messages.values() for text in texts] or report.errors
         wrong_question(f"--ask {host}: {'; '.join(said) or report.no_target or 'no answer'}", as_json)
     return dict(answers[0])
+
+
+def kept(found: Plan) -> tuple[dict[str, Any], str]:
+    """What an engine has told this machine of the same image, model, revision and flags; and on which host."""
+    if found.checkpoint is None:
+        return {}, ""
+    wanted = {
+        "image": found.image,
+        "model": found.checkpoint.id,
+        "revision": found.given.revision or "main",
+        "flags": engine.flags(found.arguments),
+    }
+    known = engine.kept(last_facts.answers(), wanted)
+    return (dict(known.said), known.host) if known else ({}, "")
 
 
 def lines(found: Plan, said: dict[str, Any], host: str) -> list[str]:

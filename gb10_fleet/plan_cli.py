@@ -136,15 +136,18 @@ _Told = tuple[dict[str, Any], list[str], Any]  # for JSON, for a person, and the
 
 
 def _asked(made: Callable[..., serving_plan.Plan], host: str, inventory: Sequence[str], as_json: bool) -> _Told:
-    """What vLLM of that host says, and the plan with it; without a host the plan alone."""
+    """What vLLM of that host says, and the plan with it; without a host what one has said before, if any did."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engine import Asked
 
     from gb10_fleet import engine
 
     found = made()
-    if not host:
+    if host:
+        said = engine.asked(found, host, inventory, as_json)
+    else:
+        said, host = engine.kept(found)
+    if not said:
         return {}, [], found
-    said = engine.asked(found, host, inventory, as_json)
     return {"engine": said}, engine.lines(found, said, host), made(asked=Asked(host, said))
 
 

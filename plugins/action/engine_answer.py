@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
@@ -19,9 +21,22 @@ class Answer(TypedDict):
 
 
 class ActionModule(ModuleFront):
-    """Ask the vLLM of an image."""
+    """Ask the vLLM of an image. What it refuses is the message, and where our arithmetic differs is a warning."""
 
     answer = Answer
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
+        result: Said = super().run(tmp, task_vars)
+        if said := result.get("engine"):
+            asked, flags = str(self._task.args.get("model")), self._task.args.get("flags") or {}
+            question = {name: self._task.args.get(name) for name in engine.QUESTION}
+            last_facts.keep_answer(self._name, question, said)
+            if refusal := engine.refusal(said, asked):
+                result["msg"] = printable(refusal)
+            else:
+                told = engine.unlike(said, asked, str(flags.get("kv_cache_dtype", "auto")))
+                result["warnings"] = [*result.get("warnings", ()), *(printable(f"{asked}: {text}") for text in told)]
+        return result
 
     def _wrong(self, result: Said) -> str | None:
         return engine.problem(result.get("engine"))

@@ -65,8 +65,8 @@ EXAMPLES = r"""
 RETURN = r"""
 verdict:
   description:
-    - The worst of all steps. V(as_expected), V(no_expectation), V(slow), V(third_of_expected), V(throttled),
-      V(power_fault) or V(failed).
+    - The worst of all steps. V(as_expected), V(no_expectation), V(slower_than_before), V(odd_one_out), V(slow),
+      V(third_of_expected), V(throttled), V(power_fault) or V(failed).
   returned: always
   type: str
   sample: as_expected

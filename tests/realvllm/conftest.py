@@ -1,4 +1,4 @@
-"""Without `GB10_REAL_VLLM` nothing here runs but the life of llama.cpp, which has names of its own."""
+"""Without `GB10_REAL_VLLM` nothing here runs but what asks other engines, which has names of its own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.realvllm.real import BIN, LONGEST_S, Real, make_model, train
+from tests.realvllm.real import BIN, LONGEST_S, MISSING, Real, make_model, there_is_a_vllm, train
 
-MISSING = "GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested"
+OWN_NAMES = ("test_real_beside.py", "test_real_llama_cpp.py", "test_real_sglang_parser.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if (BIN / "vllm").is_file() and os.environ.get("GB10_REAL_VLLM"):
+    if there_is_a_vllm():
         return
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.path.name != "test_real_llama_cpp.py":
+        if Path(__file__).parent in item.path.parents and item.path.name not in OWN_NAMES:
             item.add_marker(pytest.mark.skip(reason=MISSING))
 
 

@@ -21,6 +21,7 @@ from tests.support.ports import free_port
 from tests.support.unit_log import settings
 
 BIN = Path(os.environ.get("GB10_REAL_VLLM", ""))
+MISSING = "GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested"
 LONGEST_S = 1500.0  # for a start on a busy machine; nothing is judged by it
 
 # A process of this machine for a container. `rm` takes what the main process left.
@@ -37,6 +38,10 @@ case $1 in
 esac
 """
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+def there_is_a_vllm() -> bool:
+    return (BIN / "vllm").is_file() and bool(os.environ.get("GB10_REAL_VLLM"))
 
 
 def alphabet() -> list[str]:

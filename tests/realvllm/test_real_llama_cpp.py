@@ -5,28 +5,22 @@ What plays Docker runs the words of the plan on this machine, with the model's p
 
 from __future__ import annotations
 
-import os
 import shlex
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
 
+from tests.realvllm.llama import ENTRY, GGUF, SERVER
 from tests.support.service_plans import made
 from tests.support.vllm_unit import QUICK, Host, wait_until
 
-SERVER, GGUF = os.environ.get("GB10_LLAMA_SERVER", ""), os.environ.get("GB10_GGUF", "")
 pytestmark = pytest.mark.skipif(
     not (SERVER and GGUF), reason="GB10_LLAMA_SERVER and GB10_GGUF name none: the life with a real llama.cpp NOT tested"
 )
-ENTRY: dict[str, Any] = {
-    "engine": "llama_cpp", "image": "registry.example/llama.cpp@sha256:" + "3" * 64, "model": "o/m", "slots": 2,
-    "model_revision": "a" * 40, "gguf": "m.gguf", "memory_gib": 2, "max_model_len": 2048, "served_model_name": "m",
-}  # fmt: skip
 DOCKER = """#!/bin/sh
 cd "${{0%/*}}" || exit 9
 case $1 in

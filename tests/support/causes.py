@@ -201,6 +201,42 @@ FAULTY: list[tuple[str, str, str]] = [
         "host-3:22:52 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer host-2<41109>",
     ),
     (
+        *("nccl_failed", "PyTorch, ProcessGroupNCCL"),
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3356, unhandled cuda error (run with"
+        " NCCL_DEBUG=INFO for details), NCCL version 2.28.9",
+    ),
+    (
+        *("nccl_failed", "vLLM, pynccl_wrapper"),
+        "RuntimeError: NCCL error: internal error - please report this issue to the NCCL developers",
+    ),
+    (
+        *("nccl_failed", "PyTorch, ProcessGroupNCCL"),
+        "[rank0]:[E ProcessGroupNCCL.cpp:632] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7,"
+        " OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600013 milliseconds before timing out, an error",
+    ),
+    (
+        *("nccl_failed", "NCCL, init.cc"),
+        "spark-a:1:1 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device f000",
+    ),
+    (
+        *("compile_failed", "PyTorch, _inductor/exc.py"),
+        "torch._inductor.exc.InductorError: AttributeError: 'NoneType' object has no attribute 'group'",
+    ),
+    (
+        *("compile_failed", "PyTorch, _dynamo/exc.py"),
+        "torch._dynamo.exc.BackendCompilerFailed: backend='<vllm.compilation.backends.VllmBackend object>' raised:",
+    ),
+    (
+        *("compile_failed", "vLLM, compilation"),
+        "FileNotFoundError: [Errno 2] No such file or directory:"
+        " '/root/.cache/vllm/torch_compile_cache/3f/rank_0_0/inductor_cache/ab/cab.py'",
+    ),
+    (
+        *("image_unfit", "Triton, runtime/build.py"),
+        "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler. Please specify via CC environment",
+    ),
+    ("out_of_memory", "PyTorch", "torch._inductor.exc.InductorError: OutOfMemoryError: CUDA out of memory."),
+    (
         *("killed", "an owner with earlyoom"),
         "Worker proc VllmWorker-0 died unexpectedly (exit code: -15), shutting down executor.",
     ),
@@ -233,5 +269,7 @@ HEALTHY: dict[str, str] = {
     "model_incomplete": "error-free: 5 of 5 safetensors",
     "weights_unfit": "Some weights of the draft are tied, no error",
     "model_missing": "A new version of the following files was downloaded, no error",
+    "nccl_failed": "INFO pynccl.py: vLLM is using nccl==2.28.9, error-free",
+    "compile_failed": "INFO backends.py: Using cache directory: /root/.cache/vllm/torch_compile_cache/3f, no error",
     "killed": "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.",
 }

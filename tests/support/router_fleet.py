@@ -30,7 +30,7 @@ WHY = "THE ROUTER IS NOT TESTED: needs nginx, haproxy and openssl on this machin
 KEY, FLEET_KEY = "a-key-of-the-tests-and-of-nothing-else", "another-key-that-opens-replicas-only"
 READY_S = 60.0
 _REPLICA = Path(__file__).parent / "replica.py"
-BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
+BARE: dict[str, Any] = {"packages": {}, "installed_by_us": [], "memory_bytes": 130663231488}
 
 
 @dataclass

@@ -17,8 +17,9 @@ from typing import Any
 
 MARK = "gb10-engine: "  # begins the line of the answer: vLLM's own lines may come before and after
 LONGEST_TEXT = 600
-# No code of the model's own; no tokenizer, whose files may not be there; nothing is compiled.
-ASKED = {"load_format": "dummy", "skip_tokenizer_init": True, "enforce_eager": True, "trust_remote_code": False}
+UNSEEN = "failed to be inspected"  # an import that failed here may do at the start, with other folders to write to
+# No tokenizer, whose files may not be there; nothing is compiled. Foreign code only where the operator said so.
+ASKED = {"load_format": "dummy", "skip_tokenizer_init": True, "enforce_eager": True}
 QUIET = {
     **{"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
     **{"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"},
@@ -26,7 +27,11 @@ QUIET = {
 
 
 def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
-    """Return what vLLM says of the model; `refusal` where it does not take it, in its own words."""
+    """Return what vLLM says of the model; `refusal` where it does not take it, in its own words.
+
+    It is `firm` where vLLM's own checks of the configuration refuse. What fails otherwise, or when the model is made
+    without memory, may serve all the same.
+    """
     found: dict[str, Any] = {"model": model}
     began = time.monotonic()
     try:
@@ -36,6 +41,8 @@ def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
         _configured(found, model, flags)
     except Exception as error:
         found["refusal"] = f"{type(error).__name__}: {error}"[:LONGEST_TEXT]
+        checks = isinstance(error, (ValueError, NotImplementedError)) and "architectures" not in found
+        found["firm"] = checks and UNSEEN not in str(error)
     found["seconds"] = round(time.monotonic() - began, 1)
     return found
 
@@ -43,7 +50,8 @@ def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
 def _configured(found: dict[str, Any], model: str, flags: dict[str, Any]) -> None:
     from vllm.engine.arg_utils import EngineArgs  # type: ignore[import-not-found]
 
-    config = EngineArgs(model=model, **{**flags, **ASKED}).create_engine_config()
+    trusted = {"trust_remote_code": flags.get("trust_remote_code") is True}
+    config = EngineArgs(model=model, **{**flags, **ASKED, **trusted}).create_engine_config()
     said = config.model_config
     found.update(
         architectures=list(said.architectures),

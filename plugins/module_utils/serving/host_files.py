@@ -42,6 +42,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
     lacking,
     lend,
     link,
+    marker_of,
     name_of,
     need_room,
     on_the_disk_of,
@@ -106,7 +107,7 @@ class Files:
 
     @property
     def marker(self) -> Path:
-        return self.state / f"{self.folder.name}@{self.revision}.json"
+        return self.state / marker_of(self.model, self.revision, self.exclude)
 
     @property
     def stage(self) -> Path:
@@ -268,7 +269,7 @@ class Files:
         if shut:
             way_out = f"`chmod go+rx {shut}`, then run again"
             raise FilesError(
-                "unreadable", f"{shut} is closed to vLLM's container, which has no power over files", way_out
+                "unreadable", f"{shut} is closed to the service's container, which has no power over files", way_out
             )
         private_folder(self.state)
         write(self.marker, json.dumps({**model.as_dict(), "exclude": self.exclude}))

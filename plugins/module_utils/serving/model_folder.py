@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,12 @@ Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, byte
 def name_of(model: str) -> str:
     """The folder of a model, relative to the cache, with /root/.cache being our cache."""
     return f"huggingface/hub/models--{model.replace('/', '--')}"
+
+
+def marker_of(model: str, revision: str, exclude: Sequence[str]) -> str:
+    """Name the file that says which files of a model are whole. Services that take files of their own each have one."""
+    own = f".{hashlib.sha256(json.dumps(list(exclude)).encode()).hexdigest()[:12]}" if "*" in exclude else ""
+    return f"{name_of(model).rpartition('/')[2]}@{revision or 'main'}{own}.json"
 
 
 @contextlib.contextmanager

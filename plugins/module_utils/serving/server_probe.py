@@ -263,7 +263,7 @@ def _not_ready(reply: Reply) -> Proof:
     if reply.problem == "refused" or reply.problem.startswith("unreachable"):
         return Proof(
             "not_listening",
-            f"nobody listens ({reply.problem}); vLLM only listens once the model is loaded",
+            f"nobody listens ({reply.problem}); most servers only listen once the model is loaded",
             "see `systemctl status {unit}`, and whether it listens on this port (vllm_port)",
         )
     seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"

@@ -29,7 +29,7 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
     """What an error of the hub's library comes down to."""
     kinds, status, text = set(error["kinds"]), error["status"], " ".join(str(error["text"]).split())[:TOOLS_SAY]
     if {"ImportError", "ModuleNotFoundError"} & kinds:
-        way_out = "take an image with vLLM, or set vllm_fetch to false"
+        way_out = "take an image that has it, or set vllm_fetch to false"
         return FilesError("no_tool", f"the image has no huggingface_hub ({text})", way_out)
     # Before the others: to the library a gated model is also one that is not found.
     if "GatedRepoError" in kinds or status in (401, 403):

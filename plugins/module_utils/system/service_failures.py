@@ -54,7 +54,7 @@ WAYS_OUT = {
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
     " between hosts)",
     "not_listening": "`ss -ltnp` says where the container listens: vllm_host and vllm_port must be true of it",
-    "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
+    "refused_flag": "the server of this image does not take a flag or its value: `gb10 plan` says which it knows",
     "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
     " must be in vllm_cache_directory, and the vocabulary of gpt-oss where TIKTOKEN_ENCODINGS_BASE says",
     "model_incomplete": "run site.yml, which fetches what is missing and compares all checksums; if it finds nothing"
@@ -63,7 +63,7 @@ WAYS_OUT = {
     "context_too_long": "lower vllm_max_model_len to the length that the model was made for, or leave it out",
     "kv_cache_short": "set vllm_max_model_len to what fits, take an fp8 KV cache, or raise"
     " vllm_gpu_memory_utilization: `gb10 plan` counts it",
-    "unknown_architecture": "the vLLM of this image is too old for the model, or does not serve it: `gb10 plan` says"
+    "unknown_architecture": "the server of this image is too old for the model, or does not serve it: `gb10 plan` says"
     " which version does; set vllm_image",
     "unknown_quantization": "leave --quantization out, so that the model's own files say it; or take a checkpoint in"
     " another format (`gb10 plan`)",
@@ -85,6 +85,10 @@ WAYS_OUT = {
     " give the name its address there, or leave GLOO_SOCKET_IFNAME to the role",
     "fabric_half_idle": "NCCL takes one rail for another one, so cables carry nothing: each rail in a subnet of its"
     " own, and no NCCL_IB_HCA or NCCL_IB_SUBNET_AWARE_ROUTING by hand; `gb10 report` shows what each rail carries",
+    "nccl_failed": "a line with NCCL WARN before it says why, on one of the hosts: `journalctl -u {unit}` on each; all"
+    " need the same image, and rails that answer each other (`gb10 report`)",
+    "compile_failed": "what torch compiles ended: remove torch_compile_cache below vllm_cache_directory, where a start"
+    " that was cut off leaves halves; if it ends so again, serve with --enforce-eager, slower, or take another image",
     "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then"
     " reboot the host (playbook gb10.fleet.reboot)",
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",

@@ -20,6 +20,8 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
+MOST_ANSWERS = 256  # of engines
+
 
 def read(host: str, address: str) -> dict[str, Any] | None:
     """The facts of the host of this name at this address, as far as anybody remembers."""
@@ -48,6 +50,27 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
         path = _path(host, address)
         if not (os.access(path, os.R_OK) and path.read_bytes() == text):
             _replace(path, text)
+
+
+def keep_answer(host: str, question: dict[str, Any], said: dict[str, Any]) -> None:
+    """Remember what the engine of a host said; the newest answer to a question, and only so many."""
+    text = json.dumps({"host": host, "question": question, "said": said}, sort_keys=True).encode()
+    with contextlib.suppress(OSError, RuntimeError, TypeError):
+        key = json.dumps([host, question], sort_keys=True)
+        folder = _folder() / "engine"
+        _replace(folder / f"{hashlib.sha256(key.encode(errors='replace')).hexdigest()}.json", text)
+        for old in sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST_ANSWERS]:
+            old.unlink()
+
+
+def answers() -> Iterator[dict[str, Any]]:
+    """What engines said to this machine, the newest first."""
+    with contextlib.suppress(OSError, RuntimeError):
+        for path in sorted((_folder() / "engine").glob("*.json"), key=lambda each: -each.stat().st_mtime):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
+                said = json.loads(path.read_bytes())
+                if isinstance(said, dict):
+                    yield said
 
 
 def _path(host: str, address: str) -> Path:

@@ -21,15 +21,15 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures, speed_beside
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
 
 SCHEMA_VERSION = 1
 DOCUMENT = "benchmark.json"
 # From the best to the worst.
 VERDICTS = (
-    *("as_expected", "no_expectation", "slow", "third_of_expected"),
+    *("as_expected", "no_expectation", "slower_than_before", "odd_one_out", "slow", "third_of_expected"),
     *("throttled", "power_fault", "failed"),
 )
 GOOD = frozenset({"as_expected", "no_expectation"})
@@ -81,7 +81,8 @@ def build(
 ) -> Record:
     """The document of one load test. `thresholds` is the content of catalog/thresholds.yml.
 
-    `earlier` documents, the newest first: one without draft tokens is what a figure with them is shown beside.
+    `earlier` documents, the newest first: a speed is compared with those of the same service, then with its siblings.
+    One without draft tokens is what a figure with them is shown beside.
     """
     limits = {name: entry["value"] for name, entry in thresholds["benchmark"].items()}
     members: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -92,6 +93,7 @@ def build(
         for step in cluster["steps"]:
             if step["drafts"]:
                 step["drafts"]["off"] = draft_figures.off(cluster, step["concurrency"], request, earlier)
+    _compare(clusters, request, earlier, limits)
     return {
         "schema_version": SCHEMA_VERSION,
         "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -100,6 +102,41 @@ def build(
         "request": dict(request),
         "clusters": clusters,
     }
+
+
+def _compare(
+    clusters: list[Record], request: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], limits: Limits
+) -> None:
+    """Set each step beside the same service before, and beside the others that serve the same."""
+    known = [{"request": dict(request), "clusters": clusters}, *earlier]
+    for cluster in clusters:
+        for step in cluster["steps"]:
+            asked = (cluster, step["concurrency"], request)
+            step["before"] = speed_beside.before(*asked, earlier, limits)
+            step["siblings"] = speed_beside.siblings(*asked, known, limits)
+    for cluster in clusters:  # once all are compared: a verdict is one of the things that count
+        for step in cluster["steps"]:
+            _with_comparison(cluster["name"], step)
+        cluster["verdict"] = _worst([step["verdict"] for step in cluster["steps"]])
+
+
+def _with_comparison(name: str, step: Record) -> None:
+    """What was measured here goes before what is published: it is a pass mark where nothing else is."""
+    said = speed_beside.told(step)
+    was, beside = step["before"], step["siblings"]
+    if step["verdict"] not in GOOD or not said:
+        step["text"] = "; ".join([step["text"], *said])
+        return
+    if was and was["sure"] and was["change"] < 0:
+        changed = "see what changed since: gb10 why HOST, gb10 report, driver, firmware, other load"
+        step.update(verdict="slower_than_before", way_out=changed)
+    elif beside and beside["odd"]:
+        look = f"compare {name} with them: gb10 why HOST, clock and power under load, driver, firmware, rails"
+        step.update(verdict="odd_one_out", way_out=look)
+    elif was and was["runs"] >= speed_beside.LEAST:
+        step["verdict"] = "as_expected"
+    published = [] if step["expected"] is None and step["verdict"] != "no_expectation" else [step["text"]]
+    step["text"] = "; ".join([*said, *published])
 
 
 def _worst(verdicts: Sequence[str]) -> str:
@@ -220,7 +257,7 @@ def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expect
             *(conditions["quantization"], conditions["hosts"]),
             *(concurrency, conditions.get("version") or None),  # what another version does is no pass mark
         )
-        if same and not item.at_most:
+        if same and not item.at_most and _possible(conditions, item):
             return item, ""
     known = "; ".join(
         f"{item.text} with {item.quantization or 'a format that is not said'}, hosts: {item.hosts}, "
@@ -228,6 +265,16 @@ def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expect
         for item in model.expected
     )
     return None, f"no expectation for these conditions ({here}); known is {known or 'nothing'}"
+
+
+def _possible(conditions: Mapping[str, Any], item: Expected) -> bool:
+    """Tell whether the memory allows it without drafts; what it does not was measured with something else."""
+    model = models.find(conditions["model"])
+    checkpoint = model.checkpoint(conditions["model"]) if model else None
+    if model is None or checkpoint is None or item.requests > 1 or draft_figures.with_drafts(conditions):
+        return True
+    bound = speed.bandwidth_limit(model, checkpoint, item.hosts)
+    return not bound or item.tokens[0] <= bound
 
 
 def gpu(readings: Sequence[Mapping[str, Any] | None], limits: Limits) -> Gpu:
@@ -264,8 +311,8 @@ def judge(
     """Verdict, fact and way out. A GPU that throttles under load is at fault at any speed."""
     if problem:
         return "failed", problem, f"sudo journalctl -u {unit} on the first host says what the server makes of it"
-    speed = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else ""
-    beside = f"; {speed}" if speed else ""
+    fast = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else ""
+    beside = f"; {fast}" if fast else ""
     low = {host: found for host, found in gpus.items() if _throttles(found, limits)}
     told = {host: found for host, found in low.items() if found.reasons}
     if silent := {host: found for host, found in low.items() if not found.reasons}:
@@ -277,12 +324,12 @@ def judge(
     if ratio is None or expected is None:
         return "no_expectation", why, ""
     if ratio <= limits["third"]:
-        fact = f"{speed}, as a power supply that throttles makes it; the GPUs do not show it: {_said(gpus)}"
+        fact = f"{fast}, as a power supply that throttles makes it; the GPUs do not show it: {_said(gpus)}"
         return "third_of_expected", fact, _look_closer(gpus, limits)
     if ratio < limits["slow"]:
         way_out = f"compare image, flags and version with {expected.conditions}; {_look_closer(gpus, limits)}"
-        return "slow", f"{speed}; {_said(gpus)}", way_out
-    return "as_expected", speed, ""
+        return "slow", f"{fast}; {_said(gpus)}", way_out
+    return "as_expected", fast, ""
 
 
 def _throttles(found: Gpu, limits: Limits) -> bool:
@@ -318,6 +365,9 @@ def table(document: Mapping[str, Any]) -> list[str]:
     """A line for each step, under a headline."""
     rows = [_COLUMNS, *(_row(cluster, step) for cluster in document["clusters"] for step in cluster["steps"])]
     steps = [step for cluster in document["clusters"] for step in cluster["steps"]]
+    if any(step.get("before") for step in steps):
+        change = ("before", *(f"{was['change']:+.1%}" if (was := step.get("before")) else "-" for step in steps))
+        rows = [(*row[:-1], extra, row[-1]) for row, extra in zip(rows, change, strict=True)]
     if any(step.get("drafts") for step in steps):
         more = [draft_figures.COLUMNS, *(draft_figures.cells(step) for step in steps)]
         rows = [(*row[:-1], *extra, row[-1]) for row, extra in zip(rows, more, strict=True)]

@@ -41,7 +41,7 @@ def off(
         if document.get("request") != dict(request):
             continue
         for other in document.get("clusters", ()):
-            if other["name"] != cluster["name"] or _drafts(other["conditions"]):
+            if other["name"] != cluster["name"] or with_drafts(other["conditions"]):
                 continue
             if _conditions(other["conditions"]) != wanted:
                 continue
@@ -68,7 +68,7 @@ def _without(args: Sequence[str]) -> list[str]:
     return kept
 
 
-def _drafts(conditions: Mapping[str, Any]) -> bool:
+def with_drafts(conditions: Mapping[str, Any]) -> bool:
     return bool(conditions.get("speculative")) or any(draft_wish.is_flag(word) for word in conditions["args"])
 
 

@@ -5,19 +5,29 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Measured
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Geometry
 
 NEAR = 0.03  # a difference below is rounding and padding
-_ASKED = {"--kv-cache-dtype": "kv_cache_dtype", "--quantization": "quantization", "--dtype": "dtype"}
+_ASKED = {
+    flag: flag.lstrip("-").replace("-", "_")
+    for flag in (
+        *("--kv-cache-dtype", "--quantization", "--dtype", "--runner", "--convert", "--config-format"),
+        *("--hf-overrides", "--trust-remote-code"),
+    )
+}
+
+
+QUESTION = ("images", "model", "revision", "flags")
 
 
 class Layers(TypedDict):
@@ -34,6 +44,7 @@ class Answer(TypedDict):
     image: NotRequired[str]
     version: NotRequired[str]
     refusal: NotRequired[str]
+    firm: NotRequired[bool]
     architectures: NotRequired[list[str]]
     task: NotRequired[str]
     context: NotRequired[int]
@@ -49,10 +60,52 @@ def problem(said: Any) -> str | None:
     return schema.problem(said, Answer, "engine")
 
 
-def flags(arguments: Mapping[str, str | None]) -> dict[str, str]:
-    """Of a plan's flags those that the engine is asked with."""
-    said = {field: arguments.get(flag) for flag, field in _ASKED.items()}
-    return {field: value for field, value in said.items() if value}
+def kept(answers: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Asked | None:
+    """Find the first answer to this question; `wanted` has the one image that is asked for."""
+    for each in answers:
+        question, said = each.get("question"), each.get("said")
+        if not isinstance(question, dict) or not isinstance(said, dict) or problem(said):
+            continue
+        same = all(question.get(name) == wanted[name] for name in QUESTION if name != "images")
+        if same and wanted["image"] in (question.get("images") or ()):
+            return Asked(str(each.get("host")), said)
+    return None
+
+
+def refusal(said: Mapping[str, Any], model: str) -> str:
+    """In its own words; empty where it takes the model."""
+    version = said.get("version", "of an unknown version")
+    return f"vLLM {version} does not take {model}: {said['refusal']}" if said.get("refusal") else ""
+
+
+def unlike(said: Mapping[str, Any], model: str, dtype: str) -> list[str]:
+    """Where it differs from what is counted here of a model of the catalog."""
+    known = models.find(model)
+    checkpoint = known.checkpoint(model) if known else None
+    if known is None or checkpoint is None or not Asked("", said).counts:
+        return []
+    return list(differences(said, known.geometry, checkpoint.weight_gib, dtype))
+
+
+def flags(arguments: Mapping[str, str | None]) -> dict[str, Any]:
+    """Of a plan's flags those that the engine is asked with, as fields of its EngineArgs."""
+    said = {field: _value(arguments[flag]) for flag, field in _ASKED.items() if flag in arguments}
+    return {field: value for field, value in said.items() if value != ""}
+
+
+def flags_of(version: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """The same of the words of `vllm serve MODEL`; of two equal flags the last one holds."""
+    given = vllm_cli.words(version, words).values
+    return flags({flag: (list(values) or [""])[-1] or None for flag, values in given.items()})
+
+
+def _value(text: str | None) -> Any:
+    if text in (None, "true"):  # a flag without a value
+        return True
+    try:
+        return json.loads(text) if text and text.startswith("{") else text
+    except ValueError:
+        return text
 
 
 def weights_gib(said: Mapping[str, Any]) -> float:
@@ -112,6 +165,11 @@ def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: f
         f"{asked}: weights {weights_gib(said):.1f} GiB, {token_bytes(said):,.0f} bytes of cache a token, context"
         f" {said.get('context', 0):,}, layers {kinds}"
     )
+    yield from differences(said, geometry, counted_gib, dtype)
+
+
+def differences(said: Mapping[str, Any], geometry: Geometry, counted_gib: float, dtype: str) -> Iterator[str]:
+    """Where what it says is not what is counted here."""
     ours = memory_fit.kv_bytes_per_token(geometry, dtype)
     pairs = (("weights (GiB)", counted_gib, weights_gib(said)), ("bytes of cache a token", ours, token_bytes(said)))
     for what, counted, told in pairs:

@@ -32,6 +32,7 @@ def lines(plan: Plan, explain: bool) -> list[str]:
     version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
     found = [*wrapped(verdict(plan), "  "), *task, *labelled("image", f"{short(plan.image)} ({version})")]
     found += _served(plan) if plan.checkpoint else _rejected(plan)
+    found += [line for label, text in plan.comparison.labelled for line in labelled(label, text)]
     found += fired(plan.fired)
     found += [each for line in plan.explained() for each in wrapped(line, f"{_indent(line)}  ")] if explain else []
     if plan.refused:

@@ -26,6 +26,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     vllm_cli,
     ways_out,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import choice
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.choice import Comparison
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
@@ -84,6 +86,7 @@ class Plan:
     asked: Sequence[str] = ()  # the options that leave less to choose from
     less: Sequence[str] = ()  # where nothing fits: what would, of each option that was asked
     given: Given = field(default_factory=Given)
+    memory_gib: int = 0  # of the smallest host
 
     @property
     def args(self) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ class Plan:
             "rejected": [{"checkpoint": name, "reason": reason} for name, reason in self.rejected],
             "fired": [asdict(rule) for rule in self.fired],
             "refused": self.refused,
+            **self.comparison.as_dict(),
             "variables": self.variables,
         }
 
@@ -196,6 +200,11 @@ class Plan:
             return ""
         apart = "with draft tokens, " if found.drafts and not self.bound.drafts else ""
         return f"{found.text} ({apart}{found.conditions}; {found.source})"
+
+    @property
+    def comparison(self) -> Comparison:
+        """Return which engines can serve it, where that is more than vLLM."""
+        return choice.compare(self)
 
     def explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
@@ -268,7 +277,7 @@ def plan(
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
-    found = replace(found, asked=options, given=given or Given())
+    found = replace(found, asked=options, given=given or Given(), memory_gib=int(smallest // memory_fit.GIB))
     if choice.checkpoint is None or choice.fit is None:
         found = replace(found, less=wanted.less(found, smallest))
         return _without_checkpoint(found, smallest, only)

@@ -124,10 +124,14 @@ def judge(
         container=container,
         fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items()) if view.size > 1 else (),
     )
-    fired_here = fired(command, tuple(sorted(reasons.items())))
+    return verdict(fired(command, tuple(sorted(reasons.items()))))
+
+
+def verdict(objections: Sequence[Fired]) -> Verdict:
+    """What becomes of objections, of any engine."""
     return Verdict(
-        tuple(Refusal(each.id, _refusal(each)) for each in fired_here if each.refuses),
-        tuple(_finding(each) for each in fired_here if each.accepted or each.severity == "warn"),
+        tuple(Refusal(each.id, _refusal(each)) for each in objections if each.refuses),
+        tuple(_finding(each) for each in objections if each.accepted or each.severity == "warn"),
     )
 
 

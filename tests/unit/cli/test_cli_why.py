@@ -76,7 +76,7 @@ XID = "NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after
     ("record", "first"),
     [
         (reading(boots=UNCLEAN), "likely: the host lost its power"),
-        (reading(HUNG), "very likely: vLLM's engine hangs behind"),
+        (reading(HUNG), "very likely: the engine hangs behind"),
         (reading(events=[event("xid", NOW - 60, "119", XID)]), "very likely: the driver lost the GPU"),
         (reading(events=[event("slot_power", NOW - 60, "mlx5_core 0000:01:00.0")]), "nothing found"),
         (

@@ -289,6 +289,23 @@ def test_what_an_engine_says_is_judged_by_its_front(tmp_path: Path) -> None:
     assert "engine.context is" in said and "\x1b" not in said and '"layers"' not in said
 
 
+def test_a_refusal_of_an_engine_is_said_in_its_words_and_a_difference_is_told(tmp_path: Path) -> None:
+    sound = {"model": "/gb10-models/x", "seconds": 1.0, "version": "0.32.0"}
+    counted = {"weights": {"uint8": 2**30}, "layers": [{"kind": "F", "layers": 1, "token_bytes": 2.0}]}
+    kinds = {
+        "firm": {"changed": False, "engine": {**sound, "refusal": "ValueError: no such head", "firm": True}},
+        "soft": {"changed": False, "engine": {**sound, "refusal": "OSError: no file", "firm": False}},
+        "takes": {"changed": False, "engine": {**sound, **counted}},
+        "silent": {"failed": True, "msg": "image_missing: no"},
+    }
+    stops = {"failed_when": "(read.engine | default({})).firm | default(false)"}
+    arguments = {"images": ["i"], "model": "openai/gpt-oss-120b"}
+    _, said = play(tmp_path, kinds, "engine_answer", stops, **arguments)
+    assert recap(said) == {"firm": "failed", "soft": "ok", "takes": "ok", "silent": "ok"}, said[-3000:]
+    assert "vLLM 0.32.0 does not take openai/gpt-oss-120b: ValueError: no such head" in said
+    assert "openai/gpt-oss-120b: it differs from what is counted here: weights (GiB) 1.0" in " ".join(said.split())
+
+
 def test_every_module_of_ours_on_a_host_has_a_type_for_its_answer() -> None:
     folder = Path(show_gids.__file__).parent
     fronts = [file.stem for file in folder.glob("*.py") if "(ModuleFront)" in file.read_text(encoding="utf-8")]

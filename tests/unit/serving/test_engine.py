@@ -12,10 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, MOST, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
@@ -24,6 +26,8 @@ from typer.testing import CliRunner
 from gb10_fleet import cli
 from gb10_fleet import engine as asking
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.plan_and_role import lines, role
+from tests.support.vllm_plans import alone, paired
 
 MODEL, COMMIT = "openai/gpt-oss-120b", "c" * 40
 # In the form of vLLM 0.32.0's answers; half of the layers keep a window.
@@ -166,6 +170,52 @@ def test_the_program_says_why_there_is_no_answer() -> None:
     assert said["refusal"].startswith("ModuleNotFoundError: No module named 'vllm'") and engine.problem(said) is None
 
 
+UNSEEN = "ValueError('failed to be inspected: ' + "
+VLLM = """
+__version__ = "0.32.0"
+class EngineArgs:
+    def __init__(self, **said): self.said = said
+    def create_engine_config(self):
+        import json
+        raise {error}json.dumps(self.said))
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "trusts", "firm"),
+    [("ValueError", True, True), ("OSError", True, False), ("ValueError", False, True), (UNSEEN, False, False)],
+)
+def test_only_what_vllm_itself_checks_is_firm(tmp_path: Path, error: str, trusts: bool, firm: bool) -> None:
+    """A file that is missing may be there at the start. No code of strangers runs, unless the operator said so."""
+    (tmp_path / "vllm/engine").mkdir(parents=True)
+    (tmp_path / "vllm/__init__.py").write_text('__version__ = "0.32.0"')
+    (tmp_path / "vllm/engine/__init__.py").write_text("")
+    (tmp_path / "vllm/engine/arg_utils.py").write_text(VLLM.replace("{error}", error if "(" in error else f"{error}("))
+    given = {"load_format": "auto", **({"trust_remote_code": True} if trusts else {})}
+    argv = ["python3", "-", json.dumps({"model": "/x", "flags": given})]
+    program = Path(ask_engine.__file__).read_text(encoding="utf-8")
+    paths = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, check=True, timeout=60, env=paths)
+    said = json.loads(done.stdout.removeprefix(ask_engine.MARK))
+    assert said["firm"] is firm and engine.problem(said) is None
+    built = json.loads(said["refusal"].rpartition(": {")[2].join(("{", "")))
+    assert (built["trust_remote_code"], built["load_format"]) == (trusts, "dummy")
+
+
+def test_a_service_is_asked_about_with_the_words_that_it_serves_with() -> None:
+    args = ["--kv-cache-dtype", "fp8", "--hf-overrides", '{"a": 1}', "--trust-remote-code", "--max-num-seqs", "4"]
+    asks = alone(vllm_model=MODEL, vllm_extra_args=args).asks
+    assert asks["flags"] == {"kv_cache_dtype": "fp8", "hf_overrides": {"a": 1}, "trust_remote_code": True}
+    assert (asks["model"], asks["revision"]) == (MODEL, "main") and len(asks["images"]) == 2
+    assert paired("spark-a").asks and not paired("spark-b").asks, "the head asks for its cluster"
+
+
+def test_the_engine_is_asked_after_the_fetch_and_only_a_firm_word_stops_the_start() -> None:
+    tasks = yaml.safe_load(Path("roles/vllm/tasks/files_of_service.yml").read_text(encoding="utf-8"))
+    asks = [number for number, task in enumerate(tasks) if "gb10.fleet.engine_answer" in task]
+    assert asks == [len(tasks) - 2] and ".firm" in tasks[asks[0]]["failed_when"]
+
+
 def test_what_each_layer_keeps_is_counted_by_its_kind() -> None:
     assert (engine.weights_gib(SAID), engine.token_bytes(SAID)) == (64.0, 18 * 2048)
     assert engine.request_bytes(SAID, 1000) == 18 * 2048 * 1000 + 18 * 2048 * 128 + 4096
@@ -255,3 +305,29 @@ def test_the_command_asks_the_host_and_counts_with_its_answer(monkeypatch: pytes
     failed = CliRunner().invoke(cli.app, [*words, "spark-b"])
     assert failed.exit_code == 2 and "this host has no image x" in failed.output
     assert CliRunner().invoke(cli.app, ["plan", MODEL, "--ask", "spark-a"]).exit_code == 2, "no inventory"
+
+
+def test_the_next_plan_counts_with_what_was_said_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    question = {name: value for name, value in role(lines(planned())).asks.items() if name in engine.QUESTION}
+    assert question["flags"], "what the role asks is what the plan looks for"
+
+    def said() -> str:
+        return " ".join(CliRunner().invoke(cli.app, ["plan", MODEL]).output.split())
+
+    last_facts.keep_answer("spark-b", {**question, "revision": "other"}, SAID)
+    last_facts.keep_answer("spark-b", {**question, "images": ["other:1"]}, SAID)
+    last_facts.keep_answer("spark-b", question, {"odd": 1})
+    assert "said by" not in said()
+    last_facts.keep_answer("spark-a", question, SAID)
+    assert "weights 64.0 (said by vLLM on spark-a)" in said()
+    last_facts.keep_answer("spark-a", question, {**SAID, "refusal": "ValueError: no", "firm": True})
+    assert "vLLM 0.32.0 on spark-a does not take it: ValueError: no" in said() and "said by" not in said()
+
+
+def test_a_machine_remembers_only_so_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(last_facts, "MOST_ANSWERS", 3)
+    for number in range(5):
+        last_facts.keep_answer("a", {"model": str(number)}, SAID)
+    assert len(list(last_facts.answers())) == 3

@@ -148,6 +148,13 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
         ({"extra_args": ["--moe-a2a-backend", "deepep"]}, "rule sglang_deepep"),
         ({"extra_args": ["--enforce-eager"]}, "rule sglang_flag: this version has no --enforce-eager"),
         ({"extra_args": ["--attn-dp-size", "2"], "version": "0.5.17"}, "--attn-dp-size is of another version"),
+        ({"extra_args": ["--cuda-graph-max-bs", "8"]}, "this version has no --cuda-graph-max-bs"),
+        (
+            {"extra_args": ["--load-format=instanttensor"], "version": "0.5.19"},
+            "--load-format of this version takes no",
+        ),
+        ({"extra_args": ["--load-format", "nothing"]}, "takes no nothing; it takes auto, pt, "),
+        ({"extra_args": ["--speculative-draft-model-path", "o/d"]}, "extra_args hold --speculative-draft-model-path"),
         ({"max_model_len": -1}, "max_model_len is -1"),
         ({"memory_gib": 7}, "SGLang takes 7.5 GiB beside"),
     ],
@@ -179,6 +186,9 @@ def test_the_tag_of_an_image_says_its_version(image: str, version: str) -> None:
         ({"slots": 0}, "slots is 0"),
         ({"max_model_len": 0}, "slots needs max_model_len"),
         ({"fetch": False}, "fetch is false"),
+        ({"draft": "d.gguf"}, "draft needs speculative.method"),
+        ({"speculative": {"method": "draft_simple", "model": "o/d"}}, "draft names none of its files"),
+        ({"speculative": {"method": "ngram", "model": "o/d"}, "draft": "d.gguf"}, "speculative.revision is missing"),
         ({"extra_args": ["--rpc", "192.0.2.12:50052"]}, "extra_args hold --rpc"),
     ],
 )
@@ -193,6 +203,37 @@ def test_of_a_repository_llama_cpp_takes_the_parts_of_its_file_alone() -> None:
     listed = [{"path": path, "size": 1, "hash": "a" * 40} for path in (*names, *others)]
     found = wanted({"commit": "b" * 40, "files": listed}, "o/m", "main", exclude)
     assert [file.path for file in found.files] == names
+
+
+def test_a_second_model_is_told_in_the_words_of_each_engine_and_fetched() -> None:
+    wish = {"method": "dflash", "model": "o/d", "revision": "c" * 40, "tokens": 8}
+    further = {"further": {"accept-threshold-acc": 1}}
+    sglang = made({"own": entry("sglang", speculative=wish | further)})["own"]
+    drafts = f"DFLASH --speculative-draft-model-path o/d --speculative-draft-model-revision {'c' * 40}"
+    drafts = f"{drafts} --speculative-num-draft-tokens 8 --speculative-accept-threshold-acc 1"
+    assert f"--speculative-algorithm {drafts}" in line(sglang.argv)
+    llama = made({"own": entry("llama_cpp", speculative=wish | {"method": "draft_dflash"}, draft="d.gguf")})["own"]
+    path = f"/root/.cache/huggingface/hub/models--o--d/snapshots/{'c' * 40}/d.gguf"
+    drafts = f"draft-dflash --spec-draft-model {path} --spec-draft-ngl 999 --spec-draft-n-max 8"
+    assert f"--spec-type {drafts}" in line(llama.argv)
+    assert sglang.files.draft == llama.files.draft == {"model": "o/d", "revision": "c" * 40}
+    assert "!d.gguf" in llama.files.exclude
+
+
+def test_a_draft_of_llama_cpp_may_be_of_the_same_repository() -> None:
+    own = made({"own": entry("llama_cpp", speculative={"method": "draft_simple", "tokens": 4}, draft="d.gguf")})["own"]
+    assert f"snapshots/{EXAMPLES['llama_cpp']['entry']['model_revision']}/d.gguf --spec-draft-ngl" in line(own.argv)
+    assert own.files.draft is None
+
+
+def test_a_service_that_changes_its_engine_stays_the_same_for_everybody_else() -> None:
+    """So a wave takes it there and back: only the settings of its unit differ, and they restart it."""
+    same = {"served_model_name": "chat", "memory_gib": 60}
+    old, new, back = (made({"own": entry(name, **same)})["own"] for name in ("vllm", "sglang", "vllm"))
+    for key in ("unit", "container", "config", "port", "url", "served_name", "memory_gib", "health", "members"):
+        assert getattr(old, key) == getattr(new, key), key
+    assert old.program != new.program and old.config in new.restart_on
+    assert back == old
 
 
 def test_engines_of_a_cluster_agree() -> None:

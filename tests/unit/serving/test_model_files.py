@@ -355,6 +355,16 @@ def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
     assert any(path.startswith("original/") for path, _, _ in wider.read()["model"]["files"])
 
 
+def test_two_services_of_one_commit_each_have_the_file_that_they_name(tmp_path: Path) -> None:
+    docker = Docker({"i@sha256:1": image()})
+    one, two = (host(tmp_path, "a", docker, exclude=["*", f"!{name}"]) for name in ("config.json", "*.safetensors"))
+    assert one.download("") and two.download("")
+    assert not one.download("") and not two.download("")
+    for each in one, two:
+        assert each.read()["model"]["files"] and each.marker.exists()
+    assert {path for path, _, _ in one.read()["model"]["files"]} == {"config.json"}
+
+
 def asked_for(docker: Docker) -> list[str]:
     """The revisions whose commit the hub was asked for."""
     said = [json.loads(argv[-1]) for argv in docker.ran if argv[:2] == ["docker", "run"]]

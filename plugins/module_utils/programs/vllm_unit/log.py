@@ -25,7 +25,7 @@ from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
 
 TEXTS = {
-    "formation": "the container runs, vLLM starts",
+    "formation": "the container runs, its server starts",
     "weights": "loading weights",
     "graphs": "compiling and capturing graphs",
     "ready": "serving",

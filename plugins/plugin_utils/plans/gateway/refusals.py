@@ -29,7 +29,7 @@ def of_the_address(settings: GatewaySettings, known: Sequence[VllmSettings]) -> 
     taken = [*ports, *vllm_settings.ports_of_ray().values()]
     if not addresses.is_ports(settings.gateway_port) or settings.gateway_port in taken:
         yield (
-            f"gateway_port {settings.gateway_port} is no TCP port from 1 to 65535, or one that vLLM or Ray uses "
+            f"gateway_port {settings.gateway_port} is no TCP port from 1 to 65535, or one that a service or Ray uses "
             f"({', '.join(map(str, taken))}). Choose another, for example 8443."
         )
 

@@ -145,7 +145,7 @@ def words(
         executor=settings.vllm_executor,
         head=head,
         meeting_port=settings.vllm_master_port,
-        draft=settings.speculative.config(settings.vllm_model_revision) if settings.speculative else "",
+        draft=settings.speculative,
         own=own or {},
     )
     return [str(word) for word in engine.words(start)]

@@ -73,9 +73,9 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
 
 def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, engine: Engine) -> Iterator[str]:
     """Of another engine than vLLM: what holds for any, and the flags that are the role's own."""
-    for check in (_model, _image, _cluster, _listening, _bounds, _name, _secrets, _registry, _directory, _source):
+    of_any = (_model, _speculative, _image, _cluster, _listening, _bounds, _name, _secrets, _registry, _directory)
+    for check in (*of_any, _source, _environment):
         yield from check(view, settings)
-    yield from _environment(view, settings)
     yield from vllm_widening.refusals(view, settings)
     yield from _share(settings, memory_gib)
     flags = [word.partition("=")[0].replace("_", "-") for word in settings.vllm_extra_args]
@@ -121,7 +121,7 @@ def _model(_view: View, settings: VllmSettings) -> Iterator[str]:
     if settings.vllm_fetch and named and not _HUB_ID.match(settings.vllm_model):
         yield (
             f"vllm_model {settings.vllm_model} is no id of the hub (owner/name), so its files cannot be fetched. "
-            "Correct it, or set vllm_fetch to false: then vLLM gets it by itself."
+            "Correct it, or set vllm_fetch to false: then its server gets it by itself."
         )
     if not _REVISION.match(settings.vllm_model_revision):
         yield (
@@ -143,8 +143,8 @@ def _speculative(_view: View, settings: VllmSettings) -> Iterator[str]:
         return
     if flags:
         yield (
-            f"vllm_speculative is set, and vllm_extra_args holds {', '.join(flags)}. vLLM would take one of the two: "
-            "leave the flag out, and give its other fields as vllm_speculative.further."
+            f"vllm_speculative is set, and vllm_extra_args holds {', '.join(flags)}. The server would take one of the "
+            "two: leave the flag out, and give its other fields as vllm_speculative.further."
         )
     if not wish.method:
         yield (
@@ -162,7 +162,7 @@ def _speculative(_view: View, settings: VllmSettings) -> Iterator[str]:
     elif wish.model and settings.vllm_fetch and not _HUB_ID.match(wish.model):
         yield (
             f"vllm_speculative.model {wish.model} is no id of the hub (owner/name), so its files cannot be fetched. "
-            "Correct it, or set vllm_fetch to false: then vLLM gets it by itself."
+            "Correct it, or set vllm_fetch to false: then its server gets it by itself."
         )
     if wish.revision and not wish.model:
         yield (

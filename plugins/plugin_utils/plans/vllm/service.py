@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, models, rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, measured, models, rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules as engine_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
@@ -99,6 +99,7 @@ class ServicePlan(RolePlan):
     restart_on: tuple[str, ...]  # the files that its unit reads
     added: tuple[Added, ...] = ()  # what nobody set, and the plan of the model says
     warm: WarmCache | None = None
+    asks: Mapping[str, Any] = field(default_factory=dict)  # what vLLM itself is asked before the first start
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
     join_kept: Mapping[str, str] = field(default_factory=dict)  # its digest as `sha256`, where all hosts have it
@@ -149,11 +150,8 @@ def _judged_by_engine(service: Service) -> ServicePlan:
         view.size,
         settings.vllm_accept,
     )
-    return _decided(
-        service,
-        (*refusals, *(each.refusal for each in said if each.refuses)),
-        tuple(each.finding for each in said if not each.refuses),
-    )
+    verdict = serving_rules.verdict(said)
+    return _decided(service, (*refusals, *(each.text for each in verdict.refusals)), verdict.findings)
 
 
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
@@ -203,7 +201,24 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         restart_on=_restart_on(names),
         added=service.planned.added,
         warm=None if refusals or service.kind == CONTAINER or not settings.warm else vllm_warm.plan(service),
+        asks={} if refusals or service.kind == CONTAINER or service.engine is not vllm.ENGINE else _asks(service),
     )
+
+
+def _asks(service: Service) -> dict[str, Any]:
+    """Return the arguments of gb10.fleet.engine_answer. The head asks for its cluster."""
+    view, settings = service.view, service.planned.settings
+    if view.rank:
+        return {}
+    version = serving_rules.version_in(settings.vllm_image, settings.vllm_version)
+    words = vllm_container.serve_words(settings, view.size, view.rank, "HEAD")
+    return {
+        "images": list(dict.fromkeys((vllm_container.image_name(settings.vllm_image), settings.vllm_image))),
+        "model": settings.vllm_model,
+        "revision": settings.vllm_model_revision or "main",
+        "cache": settings.vllm_cache_directory,
+        "flags": engine.flags_of(version, words),
+    }
 
 
 def _takes_secrets(service: Service) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import marker_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import host_folders
@@ -134,13 +134,10 @@ def _read_only(mount: str) -> bool:
 
 
 def _markers(settings: VllmSettings) -> Iterator[str]:
-    yield _marker(settings.vllm_model, settings.vllm_model_revision)
+    exclude = settings.vllm_model_exclude
+    yield f"{_MARKERS}/{marker_of(settings.vllm_model, settings.vllm_model_revision, exclude)}"
     if settings.draft:
-        yield _marker(settings.draft.model, settings.draft.revision)
-
-
-def _marker(model: str, revision: str) -> str:
-    return f"{_MARKERS}/{name_of(model).rpartition('/')[2]}@{revision or 'main'}.json"
+        yield f"{_MARKERS}/{marker_of(settings.draft.model, settings.draft.revision, exclude)}"
 
 
 def _argv(service: Service) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
+
 AUTO = -1  # of a context: as long as fits
 Entry = Mapping[str, Any]  # of vllm_services
 
@@ -33,7 +35,7 @@ class Start:
     executor: str
     head: str  # the address of the cluster's first host
     meeting_port: int  # where the ranks find each other
-    draft: str  # speculative decoding, as vLLM is told
+    draft: Wish | None  # speculative decoding
     own: Entry  # keys that this engine alone has
 
 
@@ -76,7 +78,6 @@ _ONLY_VLLM = "only vLLM is told"
 # What every other engine leaves to vLLM.
 NOT_HERE = {
     **dict.fromkeys(("flags", "executor", "ray_port", "ray_token", "warm_cache_gib", "model_facts"), _ONLY_VLLM),
-    "speculative": f"{_ONLY_VLLM}; say it in extra_args, in the words of this engine",
     "gpu_memory_utilization": "means another thing to each engine; say memory_gib",
     "host": "is 127.0.0.1, and the gateway stands in front of it",
     "api_key": "everyone on the host would read it in the list of processes; the gateway asks clients for theirs",

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
 
 
@@ -27,17 +28,33 @@ def _words(start: Start) -> list[object]:
         words += ["--nnodes", start.hosts, "--node-rank", start.rank]
         words += ["--dist-init-addr", f"{start.head}:{start.meeting_port}"]
     chunk = [] if _chunk(start.further) else ["--chunked-prefill-size", _figure("chunked_prefill")]
-    words += ["--host", start.address, "--port", start.port, "--enable-metrics", *chunk, *start.further]
-    return [*words, "--mem-fraction-static", _static(start)]
+    words += ["--host", start.address, "--port", start.port, "--enable-metrics"]
+    return [*words, *chunk, *_drafts(start.draft), *start.further, "--mem-fraction-static", _static(start)]
+
+
+def _drafts(wish: Wish | None) -> Iterator[object]:
+    """The second model among them is fetched like the first: SGLang starts without a network."""
+    if not wish:
+        return
+    yield from ("--speculative-algorithm", wish.method.upper())
+    if wish.model:
+        yield from ("--speculative-draft-model-path", wish.model)
+    if wish.revision:
+        yield from ("--speculative-draft-model-revision", wish.revision)
+    if wish.tokens:
+        yield from ("--speculative-num-draft-tokens", wish.tokens)
+    for name, value in wish.further.items():
+        yield from (f"--speculative-{name}", value)
 
 
 def _static(start: Start) -> float:
     """Return the share for weights and KV cache: SGLang takes activations and graphs beside it."""
-    kept = 1 - _beside_gib(start.further) / start.memory_gib
+    kept = 1 - beside_gib(start.further) / start.memory_gib
     return math.floor(start.share * kept * 1000) / 1000
 
 
-def _beside_gib(further: Any) -> float:
+def beside_gib(further: Any) -> float:
+    """Return what it takes beside weights and KV cache."""
     chunk = _chunk(further) or _figure("chunked_prefill")
     return float(_figure("constant_gib") + chunk * _figure("mib_per_token") / 1024)
 
@@ -54,7 +71,7 @@ def _figure(name: str) -> Any:
 
 
 def _mistakes(entry: Entry) -> Iterator[str]:
-    beside = _beside_gib(entry.get("extra_args", ()))
+    beside = beside_gib(entry.get("extra_args", ()))
     if 0 < float(entry.get("memory_gib", 0)) <= beside:
         yield (
             f"memory_gib is {entry['memory_gib']}, and SGLang takes {beside:.1f} GiB beside weights and KV cache. Give "
@@ -72,6 +89,7 @@ ENGINE = Engine(
         *("--model-path", "--model", "--served-model-name", "--revision", "--context-length", "--tp-size"),
         *("--tensor-parallel-size", "--tp", "--pp-size", "--pipeline-parallel-size", "--pp", "--nnodes", "--node-rank"),
         *("--dist-init-addr", "--nccl-init-addr", "--host", "--port", "--enable-metrics", "--mem-fraction-static"),
+        *("--speculative-draft-model-path", "--speculative-draft-model", "--speculative-draft-model-revision"),
         *("--api-key", "--admin-api-key", "--config", "--ssl-keyfile-password"),
     }),
     program="python3",

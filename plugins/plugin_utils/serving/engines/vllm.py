@@ -19,7 +19,7 @@ def _words(start: Start) -> list[object]:
     if start.context:
         words += ["--max-model-len", "auto" if start.context == AUTO else start.context]
     if start.draft:
-        words += [draft_wish.FLAG, start.draft]
+        words += [draft_wish.FLAG, start.draft.config(start.revision)]
     if start.hosts > 1:
         words += ["--tensor-parallel-size", start.tensor, "--distributed-executor-backend", start.executor]
     if start.pipeline > 1:
