@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 PYTHON := .venv/bin/python
 
-.PHONY: help demo test test-all test-realvllm check lab-up lab-down campaign docs hashes release bench clean
+.PHONY: help demo test test-all test-realvllm check lab-up lab-down campaign docs hashes release bench importer clean
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
@@ -22,6 +22,7 @@ help:
 	@echo "make docs       the manual as a site in site/                             (1 min)"
 	@echo "make hashes     requirements-hashed.txt from the package index            (10 s)"
 	@echo "make release VERSION=X.Y.Z   wheel, tarball, site, checksums in dist/, a commit and a tag; pushes nothing   (2 min)"
+	@echo "make importer   galaxy-importer with flake8 over the collection's tarball             (5 min)"
 	@echo "make clean      remove what these targets wrote here, the lab's cache excepted"
 
 demo: .venv/.installed-run
@@ -72,6 +73,9 @@ release: .venv/.installed-dev
 bench: .venv/.installed-run
 	@echo "Measuring on 1 to 60 virtual hosts; takes about 35 minutes. How: benchmarks/README.md"
 	@scripts/as-root $(PYTHON) -m benchmarks
+
+importer: .venv/.installed-dev
+	@$(PYTHON) -m scripts.check --importer
 
 clean:
 	@echo "Removing build outputs, caches and virtual environments of this checkout."

@@ -114,11 +114,12 @@ class Rehearsed(TypedDict):
 
 
 class Services(Ended):
-    """One entry for each service on a host; `silent`: hosts without an answer."""
+    """One entry for each service on a host; `silent`: hosts without an answer; `reserved`: who has a host."""
 
     schema_version: int
     read: str
     silent: list[str]
+    reserved: dict[str, str]
     services: list[dict[str, Any]]
     findings: list[Finding]
 
@@ -291,7 +292,36 @@ class Waves(TypedDict):
     policy: dict[str, Any]
     wave_s: Any
     widened: str | None
+    left_out: list[str]
     waves: list[dict[str, Any]]
+
+
+class Retired(TypedDict):
+    """What was taken off a host; `before`, `after`: names with gb10 in them; `secrets`: what it knew, by variable."""
+
+    outcome: End
+    schema_version: int
+    host: str
+    at: str
+    before: list[str]
+    after: list[str]
+    secrets: list[str]
+    changes: list[dict[str, Any]]
+    remains: list[str]
+    keys: bool
+    clients: NotRequired[list[str]]
+    file: NotRequired[str]
+
+
+class Replaced(TypedDict):
+    """The board that has the name now."""
+
+    outcome: End
+    host: str
+    address: str
+    port: int
+    host_key: str
+    product: str
 
 
 class NoRun(TypedDict):
@@ -341,6 +371,8 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     "enrol": (Enrolled,),
     "share": (Shared, Clients),
     "up": (Up,),
+    "retire": (Retired,),
+    "replace": (Replaced,),
 }
 _BY_HOST = {"explain": (Explained, Ran)}  # the first one by the names of hosts
 COMMANDS = (*ANSWERS, *_BY_HOST)

@@ -229,7 +229,11 @@ def secrets() -> list[str]:
 
 def evidence(host: str, report: Report) -> dict[str, Any]:
     """Return what was done on the host, by what it said."""
-    said = json.loads(report.answers["retire"][host]["msg"])
+    try:
+        told = json.loads(report.answers["retire"][host]["msg"])
+        said = {key: [str(text) for text in told[key]] for key in ("before", "after", "secrets")}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise Stop(f"{host} does not say what was taken off it: run the same again", Outcome.failed) from None
     undone = report.answers[UNDO][host]
     return {
         "schema_version": 1,

@@ -301,6 +301,38 @@ def whole_sanity(gate: Gate, core: str) -> None:
     )  # fmt: skip
 
 
+def importer(gate: Gate) -> None:
+    """galaxy-importer over what Galaxy would get, with flake8; and that it refuses a version below 1.0.0 if told to."""
+    work = WORK / "importer"
+    installed(gate, work)
+    (tarball,) = (work / "built").glob("gb10-fleet-*.tar.gz")
+    gate.run(sys.executable, "-m", "venv", "--clear", work / "venv")
+    python = work / "venv/bin/python"
+    gate.run(python, "-m", "pip", "install", "--quiet", "galaxy-importer")
+    path = {"PATH": f"{python.parent}:{os.environ['PATH']}", "HOME": str(work)}
+    said = {}
+    for strict in (False, True):
+        settings = work / f"importer-{strict}.cfg"
+        settings.write_text(f"[galaxy-importer]\nRUN_FLAKE8 = True\nREQUIRE_V1_OR_GREATER = {strict}\n")
+        try:
+            gate.run(
+                python, "-m", "galaxy_importer.main", tarball, cwd=work,
+                env={**path, "GALAXY_IMPORTER_CONFIG": str(settings)},
+            )  # fmt: skip
+            said[strict] = True
+        except GateFailed:
+            said[strict] = False
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))["version"]
+    if not said[False]:
+        raise GateFailed("galaxy-importer refuses the collection: see its last line")
+    if said[True] != (int(version.split(".")[0]) >= 1):
+        raise GateFailed(f"REQUIRE_V1_OR_GREATER and the version {version} do not agree")
+    # A line ends as the formatter has it (E203, E704, W503); flake8 reads a filter's YAML as Python (E999).
+    pattern = r"^WARNING: .*\.py:\d+:\d+: (?!E203|E704|W503)[A-Z]\d+ .*"
+    if others := [line for line in gate.log if re.match(pattern, line)]:
+        raise GateFailed(f"flake8 of galaxy-importer: {others[0]}")
+
+
 def _bring_pip(home: Path, interpreter: str | Path = sys.executable, python: str = PYTHON) -> None:
     """Spare ansible-test its download of a script that installs pip: Python brings pip itself.
 
@@ -501,11 +533,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.check")
     parser.add_argument("--each-core", action="store_true", help="ansible-test sanity, whole, on each ansible-core")
     parser.add_argument("--each-python", action="store_true", help="all unit tests, on two Pythons, and nothing else")
+    parser.add_argument("--importer", action="store_true", help="galaxy-importer with flake8, and nothing else")
     parser.add_argument("--packages", action="store_true", help="what is published, and nothing else")
     started = time.monotonic()
     args = parser.parse_args()
     if args.packages:
         chosen, about = packages(), "about 2 minutes"
+    elif args.importer:
+        chosen, about = [Gate("galaxy-importer, with flake8", importer)], "about 5 minutes"
     elif args.each_core:
         chosen, about = each_core(), "about 15 minutes"
     elif args.each_python:

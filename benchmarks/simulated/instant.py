@@ -29,11 +29,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
-def _answer() -> bytes:
+def answer() -> bytes:
+    """What the engine of a healthy host says that has nothing to do."""
     facts = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text(encoding="utf-8"))
     said: dict[str, Any] = {
         "facts": {**facts, "cdi": ["/var/run/cdi/nvidia.yaml"]},
-        **{key: [] for key in ("stale", "changes", "pending", "orphans", "diff")},
+        **{key: [] for key in ("stale", "changes", "pending", "orphans", "diff", "wishes", "ends")},
         **{"known": True, "recorded": True, "guard": None, "error": None, "subprocesses": 0},
     }
     return f"\n{MARKER}{json.dumps(said)}\n".encode()
@@ -49,7 +50,7 @@ class Connection(ConnectionBase):
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         if in_data:
-            return 0, _answer(), b""
+            return 0, answer(), b""
         time.sleep(float(os.environ.get("GB10_SIMULATED_S", "0")))
         return 0, b"", b""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -40,13 +41,23 @@ class ActionModule(ActionBase):
                         f"{own.name}: {document['role']} changes the network, which takes a controller that sees the"
                         " host come back; leave the role out of gb10_roles here"
                     )
-        program = transport.program(own.request(sent, check=False, expect=context.expect))
+        message = transport.Message(own.request(sent, check=False, expect=context.expect))
+        blobs = dict(message.blobs)
+        name = transport.preload()[0]
+        engine = blobs[name].encode()
+        # The engine is the same for all hosts and most of a bundle: a file of its own, which the bundle names.
+        digest = hashlib.sha256(engine).hexdigest()
+        program = message.program({**blobs, name: f"engine:{digest}"})
         now = int(time.time())
-        header = f"# {NAMESPACE} host={own.name} serial={now} until={now + int(args['days']) * 86400}\n"
+        header = f"# {NAMESPACE} host={own.name} serial={now} until={now + int(args['days']) * 86400} engine={digest}\n"
         folder = Path(args["directory"]).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         bundle = folder / own.name
         new = folder / f".{own.name}-{os.getpid()}"
+        if not (kept := folder / f"engine-{digest}").exists():
+            first = folder / f".engine-{own.name}-{os.getpid()}"
+            first.write_bytes(engine)
+            first.replace(kept)
         new.write_bytes(header.encode() + program)
         key = str(Path(args["key"]).expanduser())
         done = subprocess.run(

@@ -111,6 +111,22 @@ def test_a_host_leaves_and_nothing_of_it_is_believed_any_more(world: World) -> N
     assert "https://docs.nvidia.com/" in result.stdout
 
 
+@pytest.mark.parametrize("said", ["[" * 100_000, "no JSON", "{}", '{"before": 3}'])
+def test_a_host_that_answers_nonsense_ends_its_own_retirement(
+    world: World, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    run = world.run
+
+    def lying(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        outcome, report = run(order, quiet)
+        report.answers["retire"]["spark-a"] = {"msg": said}
+        return outcome, report
+
+    monkeypatch.setattr(retire_cli, "run", lying)
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.failed and "spark-a does not say what was taken off it" in result.stderr
+
+
 def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: World) -> None:
     own = {"gateway_address": "192.0.2.11", "gateway_certificate_text": "PEM"}
     file = world.folder / share_cli.FILE

@@ -76,7 +76,7 @@ def test_ranges_hold_in_both_ansible_bundles() -> None:
     """ansible.posix of the newest bundle for Python 3.11 and of the newest for 3.13."""
     from packaging.specifiers import SpecifierSet
 
-    (posix,) = read("requirements.yml")["collections"]
+    (posix,) = read("benchmarks/requirements.yml")["collections"]
     assert posix["name"] == "ansible.posix"
     for bundled in ("2.1.0", "2.2.2"):
         assert SpecifierSet(posix["version"]).contains(bundled)

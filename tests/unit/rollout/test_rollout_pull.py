@@ -11,9 +11,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 from tests.support.plays import ROOT, Plays, run_playbook
 
@@ -45,10 +48,11 @@ class Site:
         play = f"- ansible.builtin.import_playbook: {PULL / 'bundle.yml'}\n"
         return self.play(play, pull_directory=str(self.web), pull_key=str(self.folder / key), **variables)
 
-    def pull(self, host: str = "spark-a", kind: str = "a") -> tuple[int, str]:
+    def pull(self, host: str = "spark-a", kind: str = "a", url: str = "") -> tuple[int, str]:
         says = str(self.folder / "hosts" / kind)
+        argv = [sys.executable, PULL / "gb10-pull", url or self.web.as_uri(), host]
         done = subprocess.run(
-            [sys.executable, PULL / "gb10-pull", self.web.as_uri(), host], capture_output=True, text=True, check=False,
+            argv, capture_output=True, text=True, check=False,
             env={
                 **os.environ, "GB10_PULL_SIGNERS": str(self.folder / "signers"),
                 "GB10_PULL_STATE": str(self.folder / f"{kind}.json"), "GB10_TEST_HOST": says,
@@ -74,7 +78,8 @@ def site(rendered: Site) -> Iterator[Site]:
     shutil.copytree(rendered.web, rendered.folder / "kept")
     for kind in "ab":
         rendered.plays.host(kind)
-        (rendered.folder / f"{kind}.json").unlink(missing_ok=True)
+        for kept in ("", ".engine"):
+            (rendered.folder / f"{kind}.json{kept}").unlink(missing_ok=True)
     yield rendered
     shutil.rmtree(rendered.web)
     (rendered.folder / "kept").rename(rendered.web)
@@ -130,6 +135,65 @@ def test_another_hosts_bundle_is_refused(site: Site) -> None:
 def test_an_older_bundle_is_refused(site: Site) -> None:
     (site.folder / "a.json").write_text('{"serial": 99999999999}')
     refused(site, "the bundle is older")
+
+
+@pytest.fixture
+def served(site: Site) -> Iterator[tuple[str, list[str]]]:
+    """The folder behind a web server on loopback: its address, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            asked.append(self.path)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site.web)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_over_http_the_engine_travels_once_and_nothing_is_replayed(site: Site, served: tuple[str, list[str]]) -> None:
+    url, asked = served
+    old = {name: (site.web / name).read_bytes() for name in ("spark-a", "spark-a.sig")}
+    assert site.pull(url=url)[0] == 0 and site.pull(url=url)[0] == 0
+    assert len([path for path in asked if "engine-" in path]) == 1, asked
+    # Newer, and applied. Then somebody puts the older one back, and then another host's.
+    bundle = site.web / "spark-a"
+    bundle.write_bytes(re.sub(rb"serial=\d+", b"serial=99999999998", bundle.read_bytes(), count=1))
+    sign(site, "ours", until=99_999_999_999)
+    assert site.pull(url=url)[0] == 0
+    applied = len(site.plays.requests("a"))
+    for name, content in old.items():
+        (site.web / name).write_bytes(content)
+    rc, said = site.pull(url=url)
+    assert rc == 1 and "the bundle is older" in said, said
+    for name in ("", ".sig"):
+        shutil.copy(site.web / f"spark-b{name}", site.web / f"spark-a{name}")
+    rc, said = site.pull(url=url)
+    assert rc == 1 and "the bundle is not for spark-a" in said, said
+    assert len(site.plays.requests("a")) == applied == 3
+
+
+def test_a_missing_bundle_is_a_sentence(site: Site, served: tuple[str, list[str]]) -> None:
+    rc, said = site.pull("spark-c", url=served[0])
+    assert rc == 1 and "spark-c: the server says 404" in said and "Traceback" not in said, said
+    rc, said = site.pull(url="http://127.0.0.1:1")
+    assert rc == 1 and "Connection refused; check the address and the server" in said and "Traceback" not in said, said
+
+
+def test_another_engine_than_the_signed_one_is_refused(site: Site) -> None:
+    (engine,) = site.web.glob("engine-*")
+    engine.write_bytes(engine.read_bytes() + b"x")
+    refused(site, "is not the engine that the bundle names")
+
+
+def test_a_bundle_is_as_large_as_the_docs_say(site: Site) -> None:
+    """docs/scale.md: under 15 KB for a host with one role, and one engine, the real one, under 250 KB."""
+    assert (site.web / "spark-a").stat().st_size < 15_000
+    assert len(transport.Message({}).blobs[transport.preload()[0]]) < 250_000
 
 
 def sign(site: Site, key: str, until: int) -> None:
