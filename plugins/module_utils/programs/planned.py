@@ -40,7 +40,7 @@ def collect() -> None:
 
 def begin(folder: Path, what: str, settings: dict[str, Any], now_s: float) -> None:
     for file, until_s in ends(folder).items():
-        if until_s <= now_s:
+        if not now_s < until_s < now_s + 2 * settings["planned"]["s"]:  # over, or of a clock that was wrong
             (folder / file).unlink(missing_ok=True)
     _write(folder / what, now_s + settings["planned"]["s"])
 

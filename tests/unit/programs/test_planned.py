@@ -76,6 +76,12 @@ def test_a_collector_that_does_not_come_leaves_it_to_the_timer(folder: Path, mon
     assert list(planned.ends(folder)) == ["reboot"]
 
 
+def test_an_end_that_only_a_wrong_clock_has_set_goes_with_the_next_work(folder: Path) -> None:
+    (folder / "rollout").write_text("4102444800\n")
+    told("begin", "reboot")
+    assert list(planned.ends(folder)) == ["reboot"]
+
+
 def test_a_time_without_an_end_is_none(folder: Path) -> None:
     (folder / "endless").write_text("9" * 5000)
     assert told("begin", "reboot")[0] == 0 and list(planned.ends(folder)) == ["reboot"]
