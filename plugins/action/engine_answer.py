@@ -13,7 +13,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
-
 _WAY_OUT = ". Fix: another checkpoint (gb10 plan MODEL names them), or an image whose vLLM takes this one"
 
 
