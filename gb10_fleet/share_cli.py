@@ -6,12 +6,14 @@ that only their owner reads; `gb10 site` brings them to the hosts.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
 import json
 import secrets
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +43,8 @@ app = typer.Typer()
 FILE = "share.yml"  # a further source of the inventory: in it no word of a host is a template
 _CERTIFICATE = "gateway_certificate_text"
 _PORT = 8443  # of the role
-_TRIES = 20  # seconds, one try in each; NGINX reads its keys anew within one
+_TRIES_S = 20  # seconds, a try after each; NGINX reads its keys anew within one
+_ANSWER_S = 5  # of one answer, from its first byte to its last
 _OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
 
 
@@ -276,8 +279,8 @@ def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) ->
 
 def _fault(address: str, key: str, trusted: Path) -> str:
     context = ssl.create_default_context(cafile=str(trusted))
-    fault = ""
-    for _ in range(_TRIES):
+    until = time.monotonic() + _TRIES_S
+    while True:
         try:
             status = [_status(address, context, headers) for headers in ({}, {"Authorization": f"Bearer {key}"})]
         except (OSError, http.client.HTTPException) as error:
@@ -286,17 +289,29 @@ def _fault(address: str, key: str, trusted: Path) -> str:
             if status == [http.client.UNAUTHORIZED, http.client.OK]:
                 return ""
             fault = f"{status[0]} without a key, {status[1]} with it"
+        if time.monotonic() >= until:
+            return fault
         time.sleep(1)
-    return fault
 
 
 def _status(address: str, context: ssl.SSLContext, headers: Mapping[str, str]) -> int:
-    connection = http.client.HTTPSConnection(address, _PORT, timeout=5, context=context)
+    """Return what it answers. Who drips an answer is hung up on: the timeout alone begins anew with each byte."""
+    connection = http.client.HTTPSConnection(address, _PORT, timeout=_ANSWER_S, context=context)
+    connection.connect()
+    end = threading.Timer(_ANSWER_S, _hang_up, (connection.sock,))
+    end.start()
     try:
         connection.request("GET", "/v1/models", headers=dict(headers))
         return connection.getresponse().status
     finally:
+        end.cancel()
         connection.close()
+
+
+def _hang_up(door: socket.socket) -> None:
+    """Of the plain socket below TLS, so that whoever reads there sees its end."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(door, socket.SHUT_RDWR)
 
 
 def _address(host: str, login: str) -> str:

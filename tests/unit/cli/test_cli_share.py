@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import ssl
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -250,3 +253,29 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
     assert all(
         authority.serves(own["gateway_certificate_text"], made, [addresses[host]]) for host, own in hosts.items()
     )
+
+
+def test_a_host_that_drips_its_answer_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, trusted, own = authority.found("test", 2, datetime.now(UTC)), tmp_path / "trusted", tmp_path / "own.pem"
+    trusted.write_text(made.certificate)
+    own.write_text(authority.signed(made, ["127.0.0.1"], 2, datetime.now(UTC)))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(own)
+    dripped = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError), tls.wrap_socket(listener.accept()[0], server_side=True) as caller:
+            caller.sendall(b"HTTP/1.1 401 no\r\nA: ")
+            for _ in range(100):  # 5 s, if nobody hangs up
+                caller.sendall(b"a")
+                time.sleep(0.05)
+            dripped.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for name, value in {"_PORT": listener.getsockname()[1], "_ANSWER_S": 0.5, "_TRIES_S": 0}.items():
+            monkeypatch.setattr(share_cli, name, value, raising=False)
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        assert share_cli._fault("127.0.0.1", "key", trusted)
+        thread.join()
+    assert not dripped.is_set()

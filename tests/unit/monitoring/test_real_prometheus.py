@@ -31,7 +31,8 @@ def fixture_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def test_each_fault_fires_its_own_alert_and_it_clears(fleet: Fleet) -> None:
     fleet.wait(lambda: bool(fleet.ask("gb10:tokens_per_second")), lambda: "no recording rule")
-    assert fleet.firing() == set()
+    # A reading of a busy machine may come late once; it may not stay.
+    fleet.wait(lambda: not fleet.firing(), lambda: f"healthy hosts, and {fleet.firing()}")
     for name, fault in (*FAULTS.items(), *healthy()):
         fault(fleet.sparks[name])
     expected = {(name, name) for name in FAULTS}
