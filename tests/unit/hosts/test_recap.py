@@ -27,6 +27,7 @@ OF_OTHERS = {
         "look",
         "notify",
         "rejoin",
+        "retire",
         "seed",
         "services",
         "way",
