@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
@@ -20,11 +21,16 @@ from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place, text_of, utc
 from gb10_fleet.up.people import Person, Stop
 
+if TYPE_CHECKING:
+    from gb10_fleet import share_cli
+    from gb10_fleet.enrol.judging import Known
+
 app = typer.Typer()
 
 UNDO = "gb10.fleet.undo"
 ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
 TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
+_PUBLIC_KEY = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ +(AAAA[A-Za-z0-9+/]{40,}={0,2})(?:\s|\Z)")
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -78,7 +84,7 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     there, *more = places.places([new])
     if more:
         raise Stop(f"{new}: that is more than one address; name the one of the new board", Outcome.refused)
-    before = places.Place(str(row["address"] or host), int(row["port"] or 22))
+    before = places.Place(str(row["address"] or host), row["port"])
     keys = host_keys.keys_of([there, before])
     if before != there and before in keys:
         raise Stop(f"{host} still answers at {before}: gb10 retire {host}, or switch it off", Outcome.refused)
@@ -144,12 +150,13 @@ class _Retire:
                 "Fix: take it out of the cluster first (docs/inventory.md, One Spark of a pair is dead)",
                 Outcome.refused,
             )
-        state = place(self.inventories)
+        state, keys = place(self.inventories), blobs(self.host, row["keys"])
+        self._known(state)  # what cannot be read ends it before anything changes, not after it
         if not check:
-            self._ask(row)
+            self._ask(len(keys))
         order = Order(
             "gb10.fleet.retire", self.inventories, self.host, check=check, words=self.words, asks=ASKS,
-            variables={"gb10_retire": {"models": self.models, "ssh_keys": blobs(row["keys"]), "secrets": secrets()}},
+            variables={"gb10_retire": {"models": self.models, "ssh_keys": keys, "secrets": secrets()}},
         )  # fmt: skip
         outcome, report = run(order, quiet=self.person.quiet)
         if outcome is not Outcome.done:
@@ -165,30 +172,31 @@ class _Retire:
         self.person.say(*lines(found, clients), f"What was done: {file}")
         return {**found, "clients": clients, "file": str(file)}
 
-    def _ask(self, row: Mapping[str, Any]) -> None:
+    def _ask(self, keys: int) -> None:
         models = "models and caches" if self.models else "models and caches stay without --models"
         self.person.say(
             f"{self.host}: everything that gb10 set up is taken back, with its secrets; {models}; "
-            f"{counted(len(row['keys']), 'SSH key')} of the fleet removed: have a password or another key to log in."
+            f"{counted(keys, 'SSH key')} of the fleet removed: have a password or another key to log in."
         )
-        if not self.person.yes and self.person.ask(f"Retire {self.host}? [y]es or [n]o:", "say --yes").lower() not in (
-            "y",
-            "yes",
-        ):
-            raise Stop("nothing was changed", Outcome.refused)
+        consent(self.person, f"Retire {self.host}?")
 
-    def _forget(self, row: Mapping[str, Any], state: Path) -> list[str]:
-        """Return the clients of the gateway whose keys the host knew."""
+    def _known(self, state: Path) -> tuple[Path, dict[str, Known], share_cli.Kept, dict[str, Any]]:
+        """Return the folder of the inventory, who was enrolled, and what is shared."""
         from gb10_fleet import share_cli
         from gb10_fleet.enrol import written
 
         folder = written.folder_of(self.inventories)
-        written.forget(folder, self.host, str(row["address"] or self.host), int(row["port"] or 22))
-        known = written.ledger(state)
+        kept = share_cli.Kept(folder)
+        return folder, written.ledger(state), kept, kept.read()
+
+    def _forget(self, row: Mapping[str, Any], state: Path) -> list[str]:
+        """Return the clients of the gateway whose keys the host knew."""
+        from gb10_fleet.enrol import written
+
+        folder, known, kept, shared = self._known(state)
+        written.forget(folder, self.host, str(row["address"] or self.host), row["port"])
         if known.pop(self.host, None):
             written.keep(state, known)
-        kept = share_cli.Kept(folder)
-        shared = kept.read()
         if self.host not in shared.get("hosts", {}):
             return []
         hosts = {name: own for name, own in shared["hosts"].items() if name != self.host}
@@ -212,12 +220,19 @@ def row_of(host: str, inventories: Sequence[str], words: Sequence[str]) -> tuple
         raise Stop(f"{host} is not in the inventory; it has {', '.join(found)}", Outcome.refused)
     row, cluster = found[host], found[host]["cluster"]
     others = [name for name, one in found.items() if cluster and name != host and one["cluster"] == cluster]
-    return {**row, "keys": list(row["keys"] or own_keys())}, others
+    port = str(row["port"] or 22)
+    if not port.isdecimal():
+        raise Stop(f"{host}: ansible_port is {port!r}; write a number", Outcome.refused)
+    return {**row, "keys": row["keys"] or own_keys(), "port": int(port)}, others
 
 
-def blobs(keys: Sequence[str]) -> list[str]:
-    """Return the part of each public key that no comment and no option changes."""
-    return [word for key in keys for word in key.split() if word.startswith("AAAA")]
+def blobs(host: str, keys: Any) -> list[str]:
+    """Return the part of each public key that no comment changes. Half of one may be in the lines of others, too."""
+    found = [_PUBLIC_KEY.match(str(key).strip()) for key in keys] if isinstance(keys, list) else [None]
+    if None in found:
+        text = f"{host}: gb10_seed_keys (or else a file ~/.ssh/id_*.pub) has what is no public key; nothing was changed"
+        raise Stop(f"{text}. Write the line of a .pub file each", Outcome.refused)
+    return [key[1] for key in found if key]
 
 
 def secrets() -> list[str]:
@@ -232,16 +247,15 @@ def evidence(host: str, report: Report) -> dict[str, Any]:
     try:
         told = json.loads(report.answers["retire"][host]["msg"])
         said = {key: [str(text) for text in told[key]] for key in ("before", "after", "secrets")}
+        undone = {key: [*report.answers[UNDO][host][key]] for key in ("changes", "remains")}
     except (ValueError, LookupError, TypeError, RecursionError):
         raise Stop(f"{host} does not say what was taken off it: run the same again", Outcome.failed) from None
-    undone = report.answers[UNDO][host]
     return {
         "schema_version": 1,
         "host": host,
         "at": text_of(utc()),
         **said,
-        "changes": undone["changes"],
-        "remains": undone["remains"],
+        **undone,
         "keys": bool(report.answers["retire_keys"].get(host, {}).get("changed")),
     }
 

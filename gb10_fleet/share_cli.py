@@ -194,7 +194,7 @@ class _Share:
         found = rows(answers_of(report))
         lost = [host for host in report.hosts if host in report.messages]
         if lost or report.cut or (not found and outcome is not Outcome.done):
-            self._refuse(order, outcome or Outcome.failed, report)
+            self._refuse(order, outcome or (Outcome.unreachable if report.silent else Outcome.failed), report)
         if not found:
             raise Stop("no service is on these hosts. Fix: gb10 up puts one there", Outcome.refused)
         reach = reach_of(report)

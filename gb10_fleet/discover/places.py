@@ -103,7 +103,9 @@ def _address(text: str, word: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise BadPlace(f"{output.printable(word)}: neither an address nor a name of a host") from None
+        raise BadPlace(
+            f"{output.printable(word)}: neither an address nor a name of a host; write ADDRESS or ADDRESS:PORT"
+        ) from None
 
 
 def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Place]:

@@ -107,9 +107,9 @@ def rows(order: Order) -> list[dict[str, Any]]:
         playbook = Order(order.playbook, order.inventories, order.limit, variables=variables, words=order.words)
         outcome, report = run(playbook, quiet=True)
         if not file.exists():
-            for line in (*told(report), *report.errors):
-                typer.echo(printable(line), err=True)
-            raise typer.Exit(outcome if outcome is not Outcome.done else Outcome.failed)
+            if outcome is Outcome.interrupted:
+                raise typer.Exit(outcome)
+            raise typer.BadParameter(printable("; ".join([*told(report), *report.errors]) or "it names no host"))
         columns: Mapping[str, list[Any]] = json.loads(file.read_text(encoding="utf-8"))
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

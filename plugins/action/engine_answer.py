@@ -13,6 +13,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
+_WAY_OUT = ". Fix: another checkpoint (gb10 plan MODEL names them), or an image whose vLLM takes this one"
+
 
 class Answer(TypedDict):
     """Its one key; engine.problem judges what is in it."""
@@ -32,7 +34,7 @@ class ActionModule(ModuleFront):
             question = {name: self._task.args.get(name) for name in engine.QUESTION}
             last_facts.keep_answer(self._name, question, said)
             if refusal := engine.refusal(said, asked):
-                result["msg"] = printable(refusal)
+                result["msg"] = printable(refusal) + (_WAY_OUT if said.get("firm") else "")
             else:
                 told = engine.unlike(said, asked, str(flags.get("kv_cache_dtype", "auto")))
                 result["warnings"] = [*result.get("warnings", ()), *(printable(f"{asked}: {text}") for text in told)]

@@ -105,7 +105,7 @@ def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) 
     size = sum(cluster == mine for cluster in clusters.values())
     text = f"no answer within {timeout_s:g} s" if reply.status is None else f"{reply.stderr}\n{reply.stdout}"
     answered = reply.status not in (None, scan.SSH_FAILED)
-    finding = from_failure(reply.host, printable(text), answered, mine, size, size < len(clusters))
+    finding = from_failure(reply.host, printable(" ".join(text.split())), answered, mine, size, size < len(clusters))
     return {**said, "silent": finding.as_dict()}
 
 

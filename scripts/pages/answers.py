@@ -21,6 +21,7 @@ With `--json` a command prints one object and nothing else; `gb10 top` prints on
 `gb10_fleet/answers.schema.json`, with a definition for each command. Each answer in our tests is held to it:
 
 ```console
+$ pip install jsonschema
 $ gb10 doctor -i inventory/mine --json > doctor.json
 $ python -c 'import json, jsonschema; from gb10_fleet import answers
 > jsonschema.validate(json.load(open("doctor.json")), {**answers.schema(), "$ref": "#/$defs/doctor"})'

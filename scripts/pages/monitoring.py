@@ -27,7 +27,7 @@ _HEAD = """\
 # Written from catalog/monitoring.yml and the limits of health by `python -m scripts.pages`.
 ---
 """
-_LABEL = re.compile(r"{{ \$labels\.(\w+) }}")
+_LABEL = re.compile(r"{{ \$(?:labels\.)?(\w+) }}")
 
 
 def rules_file() -> str:

@@ -33,6 +33,7 @@ def hold(command: str, output: str) -> None:
         found = [json.loads(output)]
     except ValueError:
         found = [json.loads(line) for line in output.splitlines()]
+    assert found, f"gb10 {command} --json prints nothing"
     for one in found:
         wrong = list(validator(command).iter_errors(one))
         nearest = [f"{[*part.path]}: {part.message}" for error in wrong for part in error.context or [error]]

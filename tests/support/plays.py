@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 SSH = """#!/bin/bash
 for word in "$@"; do case $word in kind-*) kind=${word#*@}; kind=${kind#kind-};; esac; command=$word; done
 case $kind in
-  away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
+  away) printf 'ssh: connect to host 192.0.2.9 port 22: No route to host\\r\\n' >&2; exit 255;;
   key) echo "Host key verification failed." >&2; exit 255;;
   nosudo) echo "sudo: a password is required" >&2; exit 1;;
   once) if [ -e "${0%/*}/gone" ]; then exit 255; fi; touch "${0%/*}/gone";;

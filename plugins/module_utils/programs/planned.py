@@ -14,6 +14,7 @@ role monitoring installs it: standard library only.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
@@ -26,18 +27,20 @@ from typing import Any
 SETTINGS = Path("/etc/gb10-fleet/metrics.json")
 FOLDER = Path("/var/lib/gb10-metrics/planned")
 _WHAT = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
+_TIME = re.compile(r"[0-9]{1,12}\Z")
 _SCRAPE_S = 2.0
 
 
 def collect() -> None:
     """Write the metric now. Where that fails, or joins a run that has read already, the timer's next run does it."""
     argv = ["systemctl", "start", "gb10-metrics-now.service"]
-    subprocess.run(argv, check=False, timeout=60, stderr=subprocess.DEVNULL)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(argv, check=False, timeout=60, stderr=subprocess.DEVNULL)
 
 
 def begin(folder: Path, what: str, settings: dict[str, Any], now_s: float) -> None:
     for file, until_s in ends(folder).items():
-        if until_s <= now_s:
+        if not now_s < until_s < now_s + 2 * settings["planned"]["s"]:  # over, or of a clock that was wrong
             (folder / file).unlink(missing_ok=True)
     _write(folder / what, now_s + settings["planned"]["s"])
 
@@ -53,7 +56,7 @@ def ends(folder: Path) -> dict[str, int]:
     found = {}
     for file in folder.iterdir():
         text = file.read_text(encoding="ascii", errors="replace").strip() if _WHAT.match(file.name) else ""
-        if text.isdecimal():
+        if _TIME.match(text):
             found[file.name] = int(text)
     return found
 

@@ -34,10 +34,10 @@ def _check(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Find
     if models.find(name) or models.in_recipes(name) or facts:
         return  # of facts the rules of the role speak
     near = models.nearest(name)
-    advice = f"did you mean {' or '.join(near)}?" if near else "`gb10 plan --all` lists those that it has;"
+    advice = f"did you mean {' or '.join(near)}? If" if near else "`gb10 plan --all` lists those that it has; if"
     yield subject.say(
         "unknown_model",
         f"{where} {name} is not in the catalog, so nobody has checked that it exists and fits",
-        f"{advice} If {name} is right, gb10_accept keeps it, with your reason",
+        f"{advice} {name} is right, gb10_accept keeps it, with your reason",
         None if near else "info",
     )

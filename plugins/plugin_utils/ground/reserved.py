@@ -32,5 +32,5 @@ def now_for(said: object, now: datetime) -> str:
         raise WrongReservation(
             f"{VARIABLE} is {said!r}; write WHO until DAY, as in: ada until 2026-12-24 (or 2026-12-24T18:00, UTC)"
         )
-    end = moment if "T" in found["until"] else moment + timedelta(days=1)
-    return f"{found['who']} until {found['until']}" if now < end else ""
+    since = now if "T" in found["until"] else now - timedelta(days=1)
+    return f"{found['who']} until {found['until']}" if since < moment else ""

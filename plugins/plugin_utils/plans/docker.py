@@ -128,7 +128,7 @@ def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[st
         return
     if not settings.docker_allow_restart:
         yield (
-            f"docker-ce {installed} is installed and docker_version asks for at least {asked}; to exchange it stops"
+            f"docker-ce {installed} is installed and docker_version asks for at least {asked}; the exchange stops"
             f" every container on the host. Set docker_version to '{installed}' to keep what is there, or"
             " docker_allow_restart to true to exchange it."
         )
@@ -152,7 +152,7 @@ def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, A
     if now == "systemd":
         yield (
             "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
-            " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; to change to"
+            " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; the change to"
             f" cgroupfs restarts Docker, which {_ended(docker['ends'])}: set docker_allow_restart to true when it may."
         )
         return

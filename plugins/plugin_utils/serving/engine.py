@@ -96,7 +96,28 @@ def flags(arguments: Mapping[str, str | None]) -> dict[str, Any]:
 def flags_of(version: str | None, words: Sequence[str]) -> dict[str, Any]:
     """The same of the words of `vllm serve MODEL`; of two equal flags the last one holds."""
     given = vllm_cli.words(version, words).values
-    return flags({flag: (list(values) or [""])[-1] or None for flag, values in given.items()})
+    found = flags({flag: values[-1] or None for flag, values in given.items() if values})
+    if given.get("--hf-overrides") == []:  # by paths alone
+        by_path = {name.partition(".")[2]: values[-1] for name, values in given.items() if "--hf-overrides." in name}
+        found["hf_overrides"] = _nested(by_path)
+    return found
+
+
+def _nested(by_path: Mapping[str, str]) -> dict[str, Any]:
+    """Return `{"a": {"b": 1}}` of `a.b: "1"`, as vLLM reads `--hf-overrides.a.b 1`."""
+    found: dict[str, Any] = {}
+    for path, text in by_path.items():
+        *above, last = path.split(".")
+        at = found
+        for name in above:
+            if not isinstance(at.get(name), dict):
+                at[name] = {}
+            at = at[name]
+        try:
+            at[last] = json.loads(text)
+        except ValueError:
+            at[last] = text
+    return found
 
 
 def _value(text: str | None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from typer.testing import CliRunner
 
@@ -110,6 +111,23 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Any:
         return CLI.invoke(cli.app, [*words, "-i", "a,"])
 
     return invoke
+
+
+@pytest.mark.parametrize("words", [("ask", "Why?"), ("logs", "chat")])
+def test_a_fleet_that_is_silent_is_not_one_without_services(talk: Any, words: tuple[str, ...]) -> None:
+    silent = Finding("unreachable", "error", "a", "no route", "check power").as_dict()
+
+    class Silent(Fleet):
+        def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+            report = Report(asks=order.asks)
+            hosts = {"a": {"services": None, "error": None, "silent": silent}}
+            data = {"resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}
+            report.take({"event": "runner_on_ok", "event_data": data})
+            return Outcome.done, report
+
+    result = talk(Silent({}), *words)
+    assert result.exit_code == Outcome.unreachable, result.output
+    assert "no route" in result.output and "no service is on" not in result.output
 
 
 def test_ask_prints_the_answer_through_the_tunnel(talk: Any, model: int) -> None:

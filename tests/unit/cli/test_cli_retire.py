@@ -34,7 +34,8 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder, self.orders, self.outcome = folder, list[Order](), Outcome.done
-        self.cluster = ""
+        self.cluster, self.port = "", ""
+        self.keys: Any = [PUBLIC]
         self.up: dict[Place, Answer] = {}
         (folder / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: , spark-b: }}}}\n")
         (folder / "known_hosts.txt").write_text(f"192.0.2.11 ssh-ed25519 {key(1)}\n192.0.2.12 ssh-ed25519 OTHER\n")
@@ -53,11 +54,11 @@ class World:
     def rows(self, order: Order) -> list[dict[str, Any]]:
         common = {
             "user": "ada",
-            "port": "",
+            "port": self.port,
             "identity": "",
             "common_args": "",
             "cluster": self.cluster,
-            "keys": [PUBLIC],
+            "keys": self.keys,
         }
         return [{"name": "spark-a", "address": "192.0.2.11", **common}, {"name": "spark-b", "address": "", **common}]
 
@@ -125,6 +126,51 @@ def test_a_host_that_answers_nonsense_ends_its_own_retirement(
     monkeypatch.setattr(retire_cli, "run", lying)
     result = world.gb10("retire", "spark-a", "--yes")
     assert result.exit_code == Outcome.failed and "spark-a does not say what was taken off it" in result.stderr
+
+
+def test_a_host_that_does_not_say_what_it_changed_ends_its_own_retirement(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = world.run
+
+    def silent(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        outcome, report = run(order, quiet)
+        report.answers.pop("gb10.fleet.undo")
+        return outcome, report
+
+    monkeypatch.setattr(retire_cli, "run", silent)
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.failed and "spark-a does not say what was taken off it" in result.stderr
+
+
+@pytest.mark.parametrize("keys", [PUBLIC, ["ssh-ed25519 AAAA ada"], [PUBLIC, "ada"], [7]])
+def test_what_is_no_public_key_takes_nobody_s_key(world: World, keys: Any) -> None:
+    """`AAAA` begins every key: the line of a person who is not of the fleet would go, too."""
+    world.keys = keys
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.refused and "gb10_seed_keys" in result.stderr, result.output
+    assert world.orders == []
+
+
+def test_a_comment_of_a_key_is_no_key(world: World) -> None:
+    world.keys = [f"{PUBLIC} AAAA"]
+    assert world.gb10("retire", "spark-a", "--yes").exit_code == 0
+    assert world.orders[0].variables["gb10_retire"]["ssh_keys"] == [key(7)]
+
+
+def test_what_cannot_be_forgotten_is_said_before_the_host_changes(world: World) -> None:
+    """Afterwards nobody can log in to run it again."""
+    ledger, shared = world.folder / ".gb10/enrolled.json", world.folder / share_cli.FILE
+    for file in (ledger, shared):
+        kept = file.read_text() if file.exists() else None
+        file.write_text("{")
+        result = world.gb10("retire", "spark-a", "--yes")
+        assert result.exit_code in (Outcome.refused, Outcome.failed) and str(file) in result.stderr, result.output
+        file.unlink() if kept is None else file.write_text(kept)
+    world.port = "ssh"
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.refused and "ansible_port is 'ssh'" in result.stderr, result.output
+    assert world.orders == []
 
 
 def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: World) -> None:

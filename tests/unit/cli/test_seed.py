@@ -277,6 +277,15 @@ def test_after_shredding_only_the_list_is_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["seeds.json"]
 
 
+@pytest.mark.parametrize(
+    "words", [["seed", "--out", "sticks"], ["retire", "spark-a"], ["replace", "spark-a", "192.0.2.1"]]
+)
+def test_an_inventory_without_a_spark_is_one_object_for_a_program(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("---\nall: {children: {others: {hosts: {a: }}}}\n")
+    result = CLI.invoke(cli.app, [*words, "-i", str(tmp_path / "hosts.yml"), "--json"])
+    assert result.exit_code == 2 and "the group sparks matches no host" in json.loads(result.stdout)["error"]
+
+
 def test_from_an_inventory_to_sticks(tmp_path: Path) -> None:
     """With Ansible: what a group says holds for its hosts, and no secret is shown."""
     content = {

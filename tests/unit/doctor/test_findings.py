@@ -935,6 +935,7 @@ def test_what_several_roles_refuse_is_told_once_by_the_role_of_the_variable() ->
         ("rule r: no kernel. Fix: another image. Sources: log.", "rule r: no kernel", "another image. Sources: log"),
         ("x 5.1 is not above 0.", "x 5.1 is not above 0", "correct what it names, then run again"),
         ("the key is short. `openssl rand` makes one.", "the key is short", "`openssl rand` makes one"),
+        ("rule r: no a; did you mean b?: it ends. Fix: c.", "rule r: no a; did you mean b?: it ends", "c"),
     ],
 )
 def test_a_refusal_of_a_role_has_fact_and_way_out_apart(text: str, fact: str, way_out: str) -> None:

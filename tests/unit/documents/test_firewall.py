@@ -691,3 +691,19 @@ def test_lines_in_the_host_s_firewall_come_with_consent_and_only_ours_go_again(t
     asked = (tmp_path / "ufw.log").read_text().splitlines()
     assert asked.count("allow 8443/tcp") == 2 and "--force delete allow 8443/tcp" not in asked, "that was theirs"
     assert asked.count("--force delete allow in on enp1s0f0np0") == 1
+
+
+def test_a_line_that_could_not_be_taken_back_stays_noted(tmp_path: Path) -> None:
+    """And a program that reads what is not its own does not eat the rest of the list."""
+    said = {"gateway_address": "192.0.2.11", "host_firewalls": [{"name": "ufw", "default": "drop", "allowed": []}]}
+    made = document("pair", **said, firewall_allow_host_rules=True)
+    (tmp_path / "run").write_text(content(made, "/usr/local/sbin/gb10-host-firewall"))
+    ufw = '#!/bin/sh\ncat > /dev/null\ncase "$*" in *"delete allow $FAILS/"*) exit 1;; esac\n'
+    for name, text in {"ufw": ufw, "systemctl": "#!/bin/sh\necho running\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GB10_HOST_FIREWALL": str(tmp_path / "added")}
+    for word, fails, left in (("open", "no", 3), ("close", "8443", 1), ("close", "no", 0)):
+        subprocess.run(["sh", tmp_path / "run", word], env={**env, "FAILS": fails}, check=True)
+        noted = (tmp_path / "added").read_text().splitlines() if (tmp_path / "added").exists() else []
+        assert len(noted) == left, (word, noted)

@@ -263,7 +263,7 @@ def test_passwords_are_typed_where_a_host_needs_one(run: Run) -> None:
     (run.tmp_path / "become").write_text("of clean2\n")
     hosts: dict[str, dict[str, Any]] = {
         "clean1": {**SUDO, "ansible_become_password": "{{ 'of ' ~ 'clean1' }}"}, "clean2": SUDO,
-        "nosudo": {**SUDO, "ansible_become_password": "wrong"},
+        "nosudo": {**SUDO, "ansible_become_password": "not-his"},
         "clean3": {"ansible_password": "of-ssh"}, "clean4": {},
     }  # fmt: skip
     rc, output = run.play(hosts, task(), "-vvv", "--become-password-file", "become")
@@ -276,7 +276,7 @@ def test_passwords_are_typed_where_a_host_needs_one(run: Run) -> None:
     assert "PasswordAuthentication=no" in run.argv("clean4"), "another host's password is nobody else's"
     told = [output, *(path.read_text() for path in run.tmp_path.glob("argv-*"))]
     told += [path.read_text() for path in run.tmp_path.glob("environment-*")]
-    assert not [word for word in ("of clean", "of-ssh", "wrong") if any(word in text for text in told)]
+    assert not [word for word in ("of clean", "of-ssh", "not-his") if any(word in text for text in told)]
 
 
 def test_a_host_that_hangs_behind_its_password_is_not_waited_for(run: Run) -> None:

@@ -54,6 +54,7 @@ def test_the_services_of_all_hosts_in_one_task(tmp_path: Path) -> None:
     silent = hosts["away"].pop("silent")
     assert hosts["away"] == {"services": None, "error": None}
     assert (silent["id"], silent["host"]) == ("unreachable", "away") and "No route to host" in silent["fact"]
+    assert "\\" not in silent["fact"]  # ssh ends its line with CR LF
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,7 @@ def test_a_refusal_of_an_engine_is_said_in_its_words_and_a_difference_is_told(tm
     _, said = play(tmp_path, kinds, "engine_answer", stops, **arguments)
     assert recap(said) == {"firm": "failed", "soft": "ok", "takes": "ok", "silent": "ok"}, said[-3000:]
     assert "vLLM 0.32.0 does not take openai/gpt-oss-120b: ValueError: no such head" in said
+    assert "Fix: another checkpoint" in said
     assert "openai/gpt-oss-120b: it differs from what is counted here: weights (GiB) 1.0" in " ".join(said.split())
 
 

@@ -17,21 +17,8 @@ ON_A_HOST = {
 }
 # They ask routers, one builder or one host, or keep connections of their own: most hosts of the run do nothing in them.
 OF_OTHERS = {
-    *(
-        "ask",
-        "build_image",
-        "bundle",
-        "enrol",
-        "glance",
-        "hosts",
-        "look",
-        "notify",
-        "rejoin",
-        "seed",
-        "services",
-        "way",
-    ),
-    "withdraw",
+    *("ask", "build_image", "bundle", "enrol", "glance", "hosts", "look", "notify", "rejoin", "retire", "seed"),
+    *("services", "way", "withdraw"),
 }
 PLAYBOOKS = {
     *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),

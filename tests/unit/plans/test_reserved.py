@@ -19,6 +19,7 @@ NOW = datetime(2026, 12, 24, 12, 0, tzinfo=UTC)
         ("ada until 2026-12-23", ""),
         ("team of ada until 2026-12-24T12:01", "team of ada until 2026-12-24T12:01"),
         ("ada until 2026-12-24T12:00", ""),
+        ("ada until 9999-12-31", "ada until 9999-12-31"),  # no day comes after it
     ],
 )
 def test_it_holds_until_then(said: str | None, found: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -63,6 +64,27 @@ def test_work_is_a_word(word: str) -> None:
     with pytest.raises(SystemExit) as ended:
         told("begin", word)
     assert ended.value.code == 2
+
+
+def test_a_collector_that_does_not_come_leaves_it_to_the_timer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(argv: list[str], **options: object) -> None:
+        raise subprocess.TimeoutExpired(argv, 60)
+
+    for fault in (late, lambda *_, **__: (_ for _ in ()).throw(FileNotFoundError(2, "no", "systemctl"))):
+        monkeypatch.setattr(subprocess, "run", fault)
+        assert planned.main(["begin", "reboot"]) == 0
+    assert list(planned.ends(folder)) == ["reboot"]
+
+
+def test_an_end_that_only_a_wrong_clock_has_set_goes_with_the_next_work(folder: Path) -> None:
+    (folder / "rollout").write_text("4102444800\n")
+    told("begin", "reboot")
+    assert list(planned.ends(folder)) == ["reboot"]
+
+
+def test_a_time_without_an_end_is_none(folder: Path) -> None:
+    (folder / "endless").write_text("9" * 5000)
+    assert told("begin", "reboot")[0] == 0 and list(planned.ends(folder)) == ["reboot"]
 
 
 def test_a_host_that_cannot_write_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,14 +53,14 @@ class Site:
         play = f"- ansible.builtin.import_playbook: {PULL / 'bundle.yml'}\n"
         return self.play(play, pull_directory=str(self.web), pull_key=str(self.folder / key), **variables)
 
-    def pull(self, host: str = "spark-a", kind: str = "a", url: str = "") -> tuple[int, str]:
+    def pull(self, host: str = "spark-a", kind: str = "a", url: str = "", state: Path | None = None) -> tuple[int, str]:
         says = str(self.folder / "hosts" / kind)
         argv = [sys.executable, PULL / "gb10-pull", url or self.web.as_uri(), host]
         done = subprocess.run(
             argv, capture_output=True, text=True, check=False,
             env={
                 **os.environ, "GB10_PULL_SIGNERS": str(self.folder / "signers"),
-                "GB10_PULL_STATE": str(self.folder / f"{kind}.json"), "GB10_TEST_HOST": says,
+                "GB10_PULL_STATE": str(state or self.folder / f"{kind}.json"), "GB10_TEST_HOST": says,
             },
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
@@ -97,6 +97,15 @@ def test_a_host_takes_its_own_bundle_and_says_what_it_did(site: Site) -> None:
     (request,) = site.plays.requests("a")
     assert request["check"] is False and [document["role"] for document in request["documents"]] == ["page_cache"]
     assert site.pull()[0] == 0, "the same again is no replay"
+
+
+def test_a_first_pull_has_no_folder_yet_and_a_damaged_state_is_a_sentence(site: Site) -> None:
+    state = site.folder / "new" / "pull.json"
+    rc, said = site.pull(state=state)
+    assert rc == 0, said
+    state.write_text("{")
+    rc, said = site.pull(state=state)
+    assert rc == 1 and said.startswith(f"{state} cannot be read") and "nothing was done" in said, said
 
 
 def test_a_server_without_the_bundle_is_a_sentence(site: Site) -> None:

@@ -331,3 +331,15 @@ def test_a_machine_remembers_only_so_many(monkeypatch: pytest.MonkeyPatch, tmp_p
     for number in range(5):
         last_facts.keep_answer("a", {"model": str(number)}, SAID)
     assert len(list(last_facts.answers())) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["--hf-overrides.rope.type", "yarn", "--hf-overrides.rope.factor=4"], {"rope": {"type": "yarn", "factor": 4}}),
+        (["--hf-overrides.a", "1", "--hf_overrides.a.b", "[2]"], {"a": {"b": [2]}}),
+        (["--hf-overrides", '{"a.b": null}'], {"a.b": None}),
+    ],
+)
+def test_a_field_that_is_named_by_its_path_is_asked_with_its_value(words: list[str], field: object) -> None:
+    assert engine.flags_of("0.32.0", words) == {"hf_overrides": field}

@@ -7,11 +7,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
-
-from tests.support.proofs import ROOT
 
 GIB = 2**30
 FASTER = {
@@ -67,9 +64,3 @@ def test_where_vllm_cannot_another_one_is_named(monkeypatch: pytest.MonkeyPatch)
     found = replace(planned(gib=20), memory_gib=121)
     assert found.checkpoint is None and found.comparison.best == "llama_cpp"
     assert any("examples/recipes/aa-ling-3.0-flash-dspark.yml" in text for _, text in found.comparison.labelled)
-
-
-def test_what_the_catalog_has_leads_to_recipes_that_are_there() -> None:
-    for each in catalog.load("engines")["served"]:
-        assert each["engine"] in ENGINES and {"source", "date", "confidence"} <= each.keys()
-        assert "recipe" not in each or (ROOT / f"examples/recipes/{each['recipe']}.yml").exists()

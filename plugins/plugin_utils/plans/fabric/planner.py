@@ -115,8 +115,8 @@ def _refusals(settings: FabricSettings, mine: HostFabric) -> list[str]:
     # Without consent the run would fail after the host's part of the work.
     if mine.waiting and not settings.fabric_allow_activation:
         refusals.append(
-            f"{', '.join(mine.waiting)} waits for your consent: to activate a NetworkManager profile takes the rail "
-            "down for a moment and gives it its address and MTU. No management interface is touched. Set "
+            f"{', '.join(mine.waiting)} waits for your consent: a NetworkManager profile that is activated takes the "
+            "rail down for a moment and gives it its address and MTU. No management interface is touched. Set "
             "fabric_allow_activation to true for this cluster in the inventory."
         )
     return refusals

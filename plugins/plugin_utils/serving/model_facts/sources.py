@@ -158,7 +158,8 @@ class Hub:
         except Exception as error:  # the library's own errors, those of its HTTP client, and those of the network
             words = str(error).strip().splitlines() or [""]
             raise _Unreachable(
-                f"the hub gave no answer: {type(error).__name__} {words[0][: 2 * limit('shown')]}"
+                f"the hub gave no answer about {self.root}: {type(error).__name__} {words[0][: 2 * limit('shown')]}; "
+                "check the network"
             ) from None
 
 
