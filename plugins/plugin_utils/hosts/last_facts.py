@@ -54,7 +54,7 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
 
 
 def keep_answer(host: str, question: dict[str, Any], said: dict[str, Any]) -> None:
-    """Remember what the engine of a host said; the newest answer to a question, and only so many: all are read again."""
+    """Remember what the engine of a host said; the newest answer to a question, and only so many."""
     text = json.dumps({"host": host, "question": question, "said": said}, sort_keys=True).encode()
     if len(text) > LARGEST_ANSWER:
         return
