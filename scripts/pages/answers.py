@@ -23,8 +23,13 @@ With `--json` a command prints one object and nothing else; `gb10 top` prints on
 ```console
 $ pip install jsonschema
 $ gb10 doctor -i inventory/mine --json > doctor.json
-$ python -c 'import json, jsonschema; from gb10_fleet import answers
-> jsonschema.validate(json.load(open("doctor.json")), {**answers.schema(), "$ref": "#/$defs/doctor"})'
+```
+
+```python
+import json, jsonschema
+from gb10_fleet import answers
+
+jsonschema.validate(json.load(open("doctor.json")), {**answers.schema(), "$ref": "#/$defs/doctor"})
 ```
 
 A key without "?" is always there. Text is for people and may change; ids, outcomes and severities are for programs.
