@@ -195,6 +195,8 @@ class Spark:
             return json.dumps(end) if self.clean else ""
         if "--identifier=gb10_gateway" in argv:
             lines = [f'192.0.2.1 "laptop" "POST /v1/x" {503 if self.refusing else 200} 9 B 0.1 s'] * 30
+            if "_SYSTEMD_UNIT=gb10-gateway.service" not in argv:  # any login may write lines of that name
+                lines.append('192.0.2.1 "forged" "POST /v1/x" 503 9 B 0.1 s')
             return "\n".join([*lines, f"-- cursor: s={now}"])
         if "_TRANSPORT=kernel" not in argv:
             return ""

@@ -36,6 +36,7 @@ _VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _MOST_TEXT = 4 << 20
+MOST_BYTES = 16 << 30  # of a file; the largest wheels have 3 GB
 _STORES = ("/var/lib/docker", "/var/lib/containerd")
 
 
@@ -95,11 +96,16 @@ def copied(path: str, into: IO[bytes]) -> str:
     total = hashlib.sha256()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would keep us waiting
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is no plain file")
-        while chunk := file.read(CHUNK):
+        left = status.st_size
+        if left > MOST_BYTES:
+            raise OSError(f"{path} is larger than {MOST_BYTES >> 30} GiB")
+        while left and (chunk := file.read(min(CHUNK, left))):  # it may grow for ever
             total.update(chunk)
             into.write(chunk)
+            left -= len(chunk)
     into.flush()
     return total.hexdigest()
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import write
+from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
 
 TELL_S = 1.0
 Command = Callable[..., "subprocess.CompletedProcess[str]"]  # as `command`
@@ -53,27 +55,53 @@ def command(
     input: str | None = None,  # noqa: A002
     watch: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and look at what it does every second."""
+    """Run a command to its end, and look at what it does every second. One that says too much is ended."""
     try:
         child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
         return subprocess.CompletedProcess(list(argv), 127, "", f"{argv[0]}: {error.strerror}")
-    while True:
+    with child:
         try:
-            out, err = child.communicate(input, timeout=TELL_S)
-            return subprocess.CompletedProcess(list(argv), child.returncode, out, err)
-        except subprocess.TimeoutExpired:
-            input = None  # noqa: A001 - communicate goes on with what it has
-            if watch is not None:
+            out, err = _talk(child, (input or "").encode(), watch)
+        except commands.TooMuch as error:
+            child.kill()
+            return subprocess.CompletedProcess(list(argv), 125, "", f"{argv[0]} {error}")
+    return subprocess.CompletedProcess(list(argv), child.returncode, out, err)
+
+
+def _talk(child: subprocess.Popen[bytes], given: bytes, watch: Callable[[], None] | None) -> list[str]:
+    """Return both outputs; TooMuch where a container, say, does not stop talking."""
+    pipes = {pipe.fileno(): pipe for pipe in (child.stdout, child.stderr, child.stdin) if pipe}
+    said = {number: bytearray() for number, pipe in pipes.items() if pipe is not child.stdin}
+    left, told = commands.MOST, time.monotonic()
+    with selectors.DefaultSelector() as waits:
+        for number in pipes:
+            waits.register(number, selectors.EVENT_READ if number in said else selectors.EVENT_WRITE)
+        while pipes:
+            for key, _ in waits.select(TELL_S):
+                if key.fd in said:
+                    chunk = os.read(key.fd, commands.CHUNK)
+                    said[key.fd] += chunk
+                    left -= len(chunk)
+                    over = not chunk
+                else:
+                    given = given[commands.written(key.fd, memoryview(given)) :]
+                    over = not given
+                if over:
+                    waits.unregister(key.fd)
+                    pipes.pop(key.fd).close()
+            if left < 0:
+                raise commands.TooMuch
+            if watch is not None and time.monotonic() >= told + TELL_S:
                 watch()
+                told = time.monotonic()
+    return [text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said.values()]
 
 
 class Teller:

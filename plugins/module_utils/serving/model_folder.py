@@ -82,13 +82,15 @@ def lacking(blobs: int, model: Model) -> dict[str, int]:
     return {name: size for name, size in model.blobs.items() if size_in(blobs, name) != size}
 
 
-def checksum(descriptor: int, name: str, count: Callable[[int], None]) -> str:
-    """As the hub names blobs: SHA-256, or for small ones the SHA-1 of git."""
+def checksum(descriptor: int, name: str, size: int, count: Callable[[int], None]) -> str:
+    """As the hub names blobs: SHA-256, or for small ones the SHA-1 of git; of a file that grows, `size` bytes."""
     total = hashlib.sha256() if len(name) == 64 else hashlib.sha1()  # noqa: S324 - git's, no protection
     if len(name) != 64:
-        total.update(b"blob %d\0" % os.fstat(descriptor).st_size)
-    while chunk := os.read(descriptor, CHUNK):
+        total.update(b"blob %d\0" % size)
+    left = size
+    while left and (chunk := os.read(descriptor, min(CHUNK, left))):
         total.update(chunk)
+        left -= len(chunk)
         count(len(chunk))
     return total.hexdigest()
 
@@ -102,7 +104,7 @@ def is_proven(parent: int, name: str, size: int, count: Callable[[int], None]) -
     except OSError:  # exchanged since
         return False
     try:
-        if checksum(descriptor, name, count) != name:
+        if checksum(descriptor, name, size, count) != name:
             return False
         os.fchmod(descriptor, 0o644)  # the model's server reads it without root's powers
         return True

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 
 CHUNK = 2**16  # bytes
+MOST = 64 * 2**20  # bytes of all that a child says: it may repeat what a container or a user of the host has written
 KILL_S = 5.0  # for a child that was killed to be gone
 # By number, as importing signal takes a while, too. Python ignores the last two; a child would go on ignoring them.
 SIGKILL, SIGPIPE, SIGXFSZ = 9, 13, 25
@@ -25,6 +26,13 @@ class NotStarted(Exception):
     """There is no such program, or it cannot be run; the text says why."""
 
 
+class TooMuch(Exception):
+    """The child said more than anybody keeps, and was ended."""
+
+    def __init__(self) -> None:
+        super().__init__(f"said more than {MOST >> 20} MiB, and was ended")
+
+
 class _Late(Exception):
     """The time is over."""
 
@@ -32,7 +40,7 @@ class _Late(Exception):
 def run(
     argv: Sequence[str], environment: Mapping[str, str], given: bytes | None, timeout_s: float
 ) -> tuple[int | None, bytes, bytes]:
-    """Exit status (negative: the signal that ended it), stdout and stderr; NotStarted where there is no child.
+    """Exit status (negative: the signal that ended it), stdout and stderr; NotStarted where there is no child; TooMuch.
 
     The child leads a session of its own. When its time is over, it is killed with all its children: then the status is
     None, and what they said is lost. A descriptor of ours that is inheritable, which Python makes none, reaches it.
@@ -50,6 +58,9 @@ def run(
         except _Late:
             _kill(pid, [reader for reader in readers if not reader.closed])
             return None, b"", b""
+        except TooMuch:
+            _kill(pid, ())
+            raise
 
 
 def _start(
@@ -96,7 +107,8 @@ def _pipe(ends: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
 
 
 def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], until: float) -> Iterator[bytes]:
-    """Write what is given, and read until nobody writes any more; _Late when the time is over."""
+    """Write what is given, and read until nobody writes any more; _Late when the time is over, TooMuch beyond MOST."""
+    left = MOST
     said = {reader.fileno(): bytearray() for reader in readers}
     waiting = {end.fileno(): end for end in (*readers, *([writer] if writer else []))}
     poll = select.poll()
@@ -110,10 +122,13 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
         for number, _event in events:
             if number in said:
                 chunk = os.read(number, CHUNK)
+                left -= len(chunk)
+                if left < 0:
+                    raise TooMuch
                 said[number] += chunk
                 over = not chunk
             else:
-                given = given[_written(number, given) :]
+                given = given[written(number, given) :]
                 over = not given
             if over:
                 poll.unregister(number)
@@ -121,7 +136,7 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
     return map(bytes, said.values())
 
 
-def _written(number: int, given: memoryview) -> int:
+def written(number: int, given: memoryview) -> int:
     """Return how many bytes went into a pipe that takes some; all of them, where nobody reads them."""
     try:
         return os.write(number, given[: select.PIPE_BUF])

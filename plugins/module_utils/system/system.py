@@ -65,6 +65,8 @@ def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Compl
         status, *said = commands.run(argv, environment, given, timeout)
     except commands.NotStarted as error:
         return Completed(tuple(argv), 127, stderr=f"{argv[0]}: {error}")
+    except commands.TooMuch as error:
+        return Completed(tuple(argv), 125, stderr=f"{argv[0]} {error}")
     if status is None:
         return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
     out, err = (text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said)

@@ -21,6 +21,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 MOST_ANSWERS = 256  # of engines
+LARGEST_ANSWER = 2**18  # bytes; a sound one has some 2000
 
 
 def read(host: str, address: str) -> dict[str, Any] | None:
@@ -55,6 +56,8 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
 def keep_answer(host: str, question: dict[str, Any], said: dict[str, Any]) -> None:
     """Remember what the engine of a host said; the newest answer to a question, and only so many."""
     text = json.dumps({"host": host, "question": question, "said": said}, sort_keys=True).encode()
+    if len(text) > LARGEST_ANSWER:
+        return
     with contextlib.suppress(OSError, RuntimeError, TypeError):
         key = json.dumps([host, question], sort_keys=True)
         folder = _folder() / "engine"

@@ -148,8 +148,8 @@ def _closed_by_others(view: View, planned: FirewallPlan, allowed: bool) -> Itera
     """What of ours ufw or firewalld would drop: a packet has to pass all tables."""
     for other in _deny(view):
         ports = [port for port in _for_clients(planned) if not _lets_in(other, port)]
-        rails = [peer.interface for peer in planned.peers if not _lets_in(other, "any", peer.interface, peer.address)]
-        rails = list(dict.fromkeys(rails))
+        closed = (peer for peer in _named(planned) if not _lets_in(other, "any", peer.interface, peer.address))
+        rails = list(dict.fromkeys(peer.interface for peer in closed))
         if ports or rails:
             what = [*(f"port {port}" for port in ports), *(f"what arrives by {rail}" for rail in rails)]
             lines = "; ".join(f"`sudo {line.add}`" for line in _lines(other["name"], ports, rails))
@@ -168,9 +168,14 @@ def _closed_by_others(view: View, planned: FirewallPlan, allowed: bool) -> Itera
 
 def _openings(view: View, planned: FirewallPlan) -> Iterator[Opening]:
     """All that ours needs, also what is open: the lines that the role has added would count as no longer wanted."""
-    rails = [peer.interface for peer in planned.peers if _INTERFACE.match(peer.interface)]
+    rails = list(dict.fromkeys(peer.interface for peer in _named(planned)))
     for other in _deny(view):
-        yield from _lines(other["name"], _for_clients(planned), list(dict.fromkeys(rails)))
+        yield from _lines(other["name"], _for_clients(planned), rails)
+
+
+def _named(planned: FirewallPlan) -> list[Peer]:
+    """Those whose interface may stand in a command: its name is the host's word, and a person may run the line."""
+    return [peer for peer in planned.peers if _INTERFACE.match(peer.interface)]
 
 
 def _lets_in(other: Mapping[str, Any], port: Any, interface: str = "any", address: str | None = None) -> bool:

@@ -40,6 +40,7 @@ class Target:
 
     host: str
     address: str
+    cluster: str  # as the inventory has it: the work of whom keeps the alerts of whom waiting, no host says
 
 
 @dataclass(frozen=True)
@@ -129,18 +130,25 @@ def plan(view: View) -> MonitoringPlan:
         listen=listen,
         parts=(Part("now", known["interval_s"]), Part("history", known["history_s"])),
         servers=SERVERS if server else (),
-        targets=(Target(view.host, listen), *_targets(settings)) if server else (),
-        cluster=str(view.variables.get("gb10_cluster") or view.host),
+        targets=(Target(view.host, listen, _cluster(view, view.host)), *_targets(view, settings)) if server else (),
+        cluster=_cluster(view, view.host),
         grafana=server and settings.monitoring_grafana,
         slo={str(name): float(value) for name, value in settings.monitoring_slo.items() if _can_be(name, value)},
     )
 
 
-def _targets(settings: MonitoringSettings) -> Iterator[Target]:
+def _targets(view: View, settings: MonitoringSettings) -> Iterator[Target]:
     for host, address in settings.monitoring_targets.items():
         found = _target(address)
         if found:
-            yield Target(str(host), str(address) if found[2] else f"{address}:{settings.monitoring_port}")
+            whole = str(address) if found[2] else f"{address}:{settings.monitoring_port}"
+            yield Target(str(host), whole, _cluster(view, str(host)))
+
+
+def _cluster(view: View, host: str) -> str:
+    """Of a host that the inventory has not, it is the host alone."""
+    given = view.variables if host == view.host else view.inventory.get(host, {})
+    return str(given.get("gb10_cluster") or host)
 
 
 def _target(address: Any) -> re.Match[str] | None:
@@ -157,7 +165,7 @@ def _can_be(name: Any, value: Any) -> bool:
 
 def _unheard(view: View, settings: MonitoringSettings) -> Iterator[str]:
     """Hosts of this inventory that answer nobody but themselves; another port may be another exporter's."""
-    for target in _targets(settings):
+    for target in _targets(view, settings):
         address, __, port = target.address.rpartition(":")
         if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
             continue

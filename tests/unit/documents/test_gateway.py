@@ -688,6 +688,36 @@ def test_what_is_too_large_is_said(gateway: Gateway, heard: list[Any]) -> None:
 
 
 @needs_nginx
+def test_where_there_is_no_room_for_a_large_request_a_small_one_is_served(tmp_path: Path) -> None:
+    """The tmpfs of the unit has an end. A limit of the process stands in for it: nothing is written beyond it."""
+    unit, room = named(document(**GATEWAY))[UNIT]["content"], catalog.load("gateway")["bodies"]["value"]
+    assert f"TemporaryFileSystem=/var/lib/gb10-fleet:mode=0711,size={room}M\n" in unit
+    listener = socket.create_server(("127.0.0.1", 0))
+    upstream = Upstream(listener.getsockname()[1])
+    threading.Thread(target=upstream.serve, args=(listener,), daemon=True).start()
+    port = free_port()
+    limited = [
+        "sh",
+        "-c",
+        'trap "" XFSZ; ulimit -f 256; exec "$0" "$@"',
+        *command(written(tmp_path, port, upstream.port)),
+    ]
+    with (tmp_path / "stderr").open("wb") as stderr:
+        running = subprocess.Popen(limited, stderr=stderr)
+    told = Gateway(tmp_path, port, upstream, Log(tmp_path / "log"))
+    try:
+        await_port(port, running, tmp_path / "stderr")
+        said = told.send(request("POST /v1/completions?a-secret", body=b"x" * 2**20))
+        assert (status(said), body_of(said)["error"]["code"]) == (503, 503)
+        assert b"Retry-After: " in said
+        assert status(told.send(request("POST /v1/completions", body=b"x"))) == 200
+    finally:
+        running.terminate()
+        running.wait(30)
+        listener.close()
+    assert "a-secret" not in (tmp_path / "stderr").read_text()
+
+
 def test_the_answers_do_not_say_what_answers(gateway: Gateway, heard: list[Any]) -> None:
     for line in ("GET /v1/models", "GET /nothing", "GET /%"):
         head = gateway.send(request(line)).partition(b"\r\n\r\n")[0]

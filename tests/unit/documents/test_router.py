@@ -364,3 +364,9 @@ def test_a_request_takes_its_buffers_from_what_the_router_has_at_hand(fleet: Fle
     for _ in range(asked):
         chat(fleet, {"model": BIG})
     assert (faults() - before) / asked < 100
+
+
+def test_the_router_takes_no_memory_without_end(fleet: Fleet) -> None:
+    most = catalog.load("gateway")["router_most"]["value"]
+    unit = (fleet.folder / "spark-a/gb10-router.service").read_text()
+    assert f"MemoryMax={most}M\n" in unit

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_tools
 from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, run_command
 
 LARGE = 2**20  # bytes; a pipe holds 2**16
 LONG_S = 60.0
@@ -54,6 +55,27 @@ def test_a_child_does_not_ignore_what_python_ignores() -> None:
 def test_much_goes_in_and_comes_out_at_once() -> None:
     given = os.urandom(LARGE)
     assert shell(f"head -c {LARGE} /dev/zero >&2; tee /dev/stderr", given) == (0, given, bytes(LARGE) + given)
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_who_does_not_stop_talking_is_ended(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container says what it likes, and a user of the host writes into the journal: it is no matter of our memory."""
+    monkeypatch.setattr(commands, "MOST", LARGE)
+    endless = ["sh", "-c", f"exec yes >&{stream}"]
+    for done in (run_command(endless, None, LONG_S), host_tools.command(endless)):
+        code = done.rc if isinstance(done, Completed) else done.returncode
+        assert (code, done.stdout, done.stderr) == (125, "", "sh said more than 1 MiB, and was ended")
+    enough = ["sh", "-c", f"head -c {LARGE} /dev/zero >&{stream}"]
+    assert run_command(enough, None, LONG_S).rc == host_tools.command(enough).returncode == 0
+
+
+def test_a_command_that_is_watched_gets_what_it_is_given_and_tells_both_outputs() -> None:
+    seen = list[float]()
+    argv = ["sh", "-c", "cat; echo err >&2; sleep 1.5; exit 3"]
+    done = host_tools.command(argv, input="ä" * LARGE, watch=lambda: seen.append(time.monotonic()))
+    assert (done.returncode, done.stdout, done.stderr) == (3, "ä" * LARGE, "err\n")
+    assert seen
+    assert host_tools.command(["no-such-program"]).returncode == 127
 
 
 def test_who_reads_nothing_may_end() -> None:

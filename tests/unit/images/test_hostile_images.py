@@ -10,7 +10,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
@@ -59,6 +59,32 @@ def test_a_pipe_is_no_ingredient(tmp_path: Path) -> None:
     for read in (ingredients.source, ingredients.wheel, ingredients.patch):
         with pytest.raises(ImageError, match=f"no_{read.__name__}"):
             read({"path": str(tmp_path / "x.whl"), "sha256": "0" * 64})
+
+
+def test_a_file_that_grows_while_it_is_copied_comes_to_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.whl"
+    path.write_bytes(b"x")
+
+    class Growing(io.BytesIO):
+        """Its owner writes a part for each part that root copies; in the end he gives up, for this test's sake."""
+
+        def write(self, part: Any) -> int:
+            if path.stat().st_size < 100:
+                with path.open("ab") as file:
+                    file.write(b"x")
+            return super().write(part)
+
+    kept = Growing()
+    ingredients.copied(str(path), kept)
+    tally("a file that grows while root copies it", 1, int(len(kept.getvalue()) > 1))
+    assert kept.getvalue() == b"x"
+
+
+def test_a_file_of_holes_fills_no_disk(tmp_path: Path) -> None:
+    with (tmp_path / "x.whl").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ImageError, match="_wheel"):
+        ingredients.wheel({"path": str(tmp_path / "x.whl"), "sha256": "0" * 64})
 
 
 # -- what costs too much: of each part there is little

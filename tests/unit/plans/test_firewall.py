@@ -132,6 +132,14 @@ def test_ufw_closes_the_rails_of_a_pair_and_the_gateway() -> None:
     assert "`sudo ufw allow 8443/tcp`; `sudo ufw allow in on enp1s0f0np0`" in found["way_out"]
 
 
+def test_a_name_of_an_interface_becomes_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines are for a person to run, and the name is the host's word."""
+    odd = (Peer("spark-b", "x;reboot;", "192.168.96.2"), Peer("spark-b", "$(reboot)", "192.168.100.2"))
+    monkeypatch.setattr(firewall, "_peers", lambda *_: odd)
+    for name in ("ufw", "firewalld"):
+        assert "reboot" not in str(beside(UFW | {"name": name}, gateway_address="192.0.2.11"))
+
+
 def test_what_ufw_lets_in_is_not_said() -> None:
     rails = {"ports": "any", "protocol": "any", "interface": "any", "source": "192.168.96.0/20"}
     assert beside(UFW | {"allowed": [rails]}) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
@@ -179,6 +180,20 @@ def test_the_server_asks_its_own_host_and_those_named() -> None:
         ("spark-a", "127.0.0.1:9100"), ("b", "192.0.2.12:9100"), ("c", "[2001:db8::3]:9"),
     ]  # fmt: skip
     assert all("127.0.0.1" in server.command for server in plan.servers)
+
+
+def test_no_host_says_of_which_cluster_it_is() -> None:
+    """Planned work of a cluster keeps the alerts of all its hosts waiting: a host could name the cluster of others."""
+    own = {**ON, "monitoring_server": True, "monitoring_targets": {"spark-b": "192.0.2.12", "else": "192.0.2.99"}}
+    view = View("spark-a", facts(), own, inventory={"spark-a": own, "spark-b": {**BEYOND, "gb10_cluster": "pair"}})
+    (entry,) = (each for each in render("monitoring", view).resources if str(each.get("file")).endswith("gb10.yml"))
+    (job,) = yaml.safe_load(entry["content"])["scrape_configs"]
+    told = {rule["regex"]: rule["replacement"] for rule in job["metric_relabel_configs"]}
+    assert told == {
+        f"gb10_planned_until_seconds;{host}": cluster
+        for host, cluster in (("spark-a", "spark-a"), ("spark-b", "pair"), ("else", "else"))
+    }
+    assert all(rule["target_label"] == "cluster" for rule in job["metric_relabel_configs"])
 
 
 @pytest.mark.parametrize(

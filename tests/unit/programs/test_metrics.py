@@ -73,6 +73,7 @@ def test_gateway_and_router_in_numbers(spark: Spark) -> None:
     spark.refusing = True
     after = samples(spark.text(1e6 + 15))
     assert found['gb10_gateway_requests_total{client="laptop",code="5xx"}'] == 0
+    assert not [series for series in found if "forged" in series], "a line that the gateway's own unit has not written"
     assert after['gb10_gateway_requests_total{client="laptop",code="5xx"}'] == 30
     assert after['gb10_gateway_requests_total{client="laptop",code="2xx"}'] == 30
     spark.manifest()

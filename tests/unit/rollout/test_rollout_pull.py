@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
+import types
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -114,6 +119,39 @@ def test_a_server_without_the_bundle_is_a_sentence(site: Site) -> None:
     assert said[0].startswith(f"{url}/spark-a: the server says 404") and "is there a bundle for this host?" in said[0]
     assert "Connection refused; check the address" in said[1] and "unknown url type" in said[2]
     assert all(text.endswith("nothing was done") for text in said[:3]) and said[3] == "usage: gb10-pull URL HOST"
+
+
+@pytest.mark.parametrize(
+    ("said", "because"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "not here within 1 s"),
+        (b"HTTP/1.1 200 OK\r\nX-Header: ", "not here within 1 s"),
+        (b"HTTP/1.1 403 \x1b[2J\r\n\r\n", "the server says 403"),
+        (b"\x1b[2J\r\n\r\n", "?[2J??; check the address"),
+    ],
+)
+def test_a_server_that_drips_or_speaks_to_the_terminal_ends(
+    said: bytes, because: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = SourceFileLoader("gb10_pull", str(PULL / "gb10-pull"))
+    pull = types.ModuleType(loader.name)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader.exec_module(pull)
+    monkeypatch.setattr(pull, "WHOLE_S", 1)
+
+    def drips(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.recv(65536)
+            client.sendall(said)
+            for _ in range(50 if b"200" in said else 0):
+                time.sleep(0.1)
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: drips(server.accept()[0]), daemon=True).start()
+        with pytest.raises(SystemExit) as ended:
+            pull.fetch(f"http://127.0.0.1:{server.getsockname()[1]}/spark-a")
+    assert because in str(ended.value) and "\x1b" not in str(ended.value)
 
 
 def _said(*words: str) -> str:

@@ -331,6 +331,8 @@ def test_a_machine_remembers_only_so_many(monkeypatch: pytest.MonkeyPatch, tmp_p
     for number in range(5):
         last_facts.keep_answer("a", {"model": str(number)}, SAID)
     assert len(list(last_facts.answers())) == 3
+    last_facts.keep_answer("b", {}, {**SAID, "architectures": ["x"] * last_facts.LARGEST_ANSWER})
+    assert {each["host"] for each in last_facts.answers()} == {"a"}, "each later plan would read it"
 
 
 @pytest.mark.parametrize(

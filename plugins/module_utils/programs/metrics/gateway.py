@@ -91,7 +91,9 @@ def of_clients(host: HostReader, notes: Notes, limits: Mapping[str, int], every_
 def _count(host: HostReader, kept: Mapping[str, Any], limits: Mapping[str, int], every_s: float) -> dict[str, Any]:
     begin = f"--after-cursor={kept['cursor']}" if kept.get("cursor") else f"--since=-{every_s:.0f}s"
     argv = ["journalctl", "--quiet", "--no-pager", "--output=cat", "--show-cursor", f"--lines={limits['lines']}"]
-    done = host.system.run([*argv, "--identifier=gb10_gateway", "--priority=info", begin], timeout=_DEADLINE_S)
+    # Any login may write lines with this identifier; whose unit wrote one, only the journal says.
+    argv += ["--identifier=gb10_gateway", "--priority=info", begin, f"_SYSTEMD_UNIT={GATEWAY}"]
+    done = host.system.run(argv, timeout=_DEADLINE_S)
     if done.rc not in (0, 1):
         raise Unknown(f"journalctl failed: {quoted(done.words)}")
     return counted(done.stdout, kept, limits["clients"])
