@@ -84,7 +84,7 @@ def _talk(child: subprocess.Popen[bytes], given: bytes, watch: Callable[[], None
         for number in pipes:
             waits.register(number, selectors.EVENT_READ if number in said else selectors.EVENT_WRITE)
         while pipes:
-            for key, _ in waits.select(TELL_S):
+            for key, __ in waits.select(TELL_S):
                 if key.fd in said:
                     chunk = os.read(key.fd, commands.CHUNK)
                     said[key.fd] += chunk
