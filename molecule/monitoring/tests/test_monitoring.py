@@ -61,6 +61,35 @@ def test_planned_work_reaches_prometheus_and_comes_to_its_end(host: Host) -> Non
     assert host.run("rm /var/lib/gb10-metrics/planned/test").rc == 0
 
 
+def test_lines_of_a_gateway_are_counted_on_from_the_last_one_and_no_others(host: Host) -> None:
+    unit = "/run/systemd/units/invocation:gb10-gateway.service"
+    assert not host.file(unit).is_symlink, "a gateway of its own would be counted, too"
+    line = """192.0.2.1 "laptop" "POST /v1/completions" 503 9 B 0.1 s"""
+    history = "systemctl start gb10-metrics-history.service"
+    series = 'gb10_gateway_requests_total{client="laptop",code="5xx"} '
+    counted = list[int]()
+
+    def told() -> int:
+        return sum(int(said.partition(series)[2]) for said in scraped(host).splitlines() if said.startswith(series))
+
+    try:
+        logs = "logger -t gb10_gateway -p daemon.info"
+        speaks = f"""systemd-run --unit=gb10-gateway.service sh -c 'tail -n 0 -F /run/gateway-says | {logs}'"""
+        assert host.run(f"touch /run/gateway-says; {speaks}; {history}").rc == 0
+        before = told()  # of a scenario that ran before this one, on the same hosts
+        for _ in range(3):
+            time.sleep(2)
+            said = f"echo '{line}' >> /run/gateway-says; {logs} '{line}'; sleep 2; journalctl --sync; {history}"
+            assert host.run(said).rc == 0
+            counted.append(told() - before)
+        assert host.run(history).rc == 0  # nothing new
+        assert told() - before == 3
+    finally:
+        kept = "/run/gateway-says /run/gb10-metrics/gateway.json"
+        host.run(f"systemctl stop gb10-gateway.service; rm -f {kept}; {history}")
+    assert counted == [1, 2, 3]
+
+
 def test_the_collector_may_write_nowhere_else(host: Host) -> None:
     folder = "/var/lib/gb10-metrics/node-exporter"
     assert host.file(f"{folder}/gb10_now.prom").mode == 0o644
