@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import selectors
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from io import FileIO
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import write
@@ -63,45 +64,19 @@ def command(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "LC_ALL": "C"},
+            bufsize=0,
         )
     except OSError as error:
         return subprocess.CompletedProcess(list(argv), 127, "", f"{argv[0]}: {error.strerror}")
     with child:
         try:
-            out, err = _talk(child, (input or "").encode(), watch)
+            pipes = [pipe for pipe in (child.stdout, child.stderr) if isinstance(pipe, FileIO)]
+            fed = child.stdin if isinstance(child.stdin, FileIO) else None
+            said = commands.talk(fed, memoryview((input or "").encode()), pipes, math.inf, watch)
         except commands.TooMuch as error:
             child.kill()
             return subprocess.CompletedProcess(list(argv), 125, "", f"{argv[0]} {error}")
-    return subprocess.CompletedProcess(list(argv), child.returncode, out, err)
-
-
-def _talk(child: subprocess.Popen[bytes], given: bytes, watch: Callable[[], None] | None) -> list[str]:
-    """Return both outputs; TooMuch where a container, say, does not stop talking."""
-    pipes = {pipe.fileno(): pipe for pipe in (child.stdout, child.stderr, child.stdin) if pipe}
-    said = {number: bytearray() for number, pipe in pipes.items() if pipe is not child.stdin}
-    left, told = commands.MOST, time.monotonic()
-    with selectors.DefaultSelector() as waits:
-        for number in pipes:
-            waits.register(number, selectors.EVENT_READ if number in said else selectors.EVENT_WRITE)
-        while pipes:
-            for key, __ in waits.select(TELL_S):
-                if key.fd in said:
-                    chunk = os.read(key.fd, commands.CHUNK)
-                    said[key.fd] += chunk
-                    left -= len(chunk)
-                    over = not chunk
-                else:
-                    given = given[commands.written(key.fd, memoryview(given)) :]
-                    over = not given
-                if over:
-                    waits.unregister(key.fd)
-                    pipes.pop(key.fd).close()
-            if left < 0:
-                raise commands.TooMuch
-            if watch is not None and time.monotonic() >= told + TELL_S:
-                watch()
-                told = time.monotonic()
-    return [text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said.values()]
+    return subprocess.CompletedProcess(list(argv), child.returncode, *map(commands.text, said))
 
 
 class Teller:

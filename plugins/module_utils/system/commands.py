@@ -10,12 +10,13 @@ import functools
 import os
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import FileIO
 
 CHUNK = 2**16  # bytes
 MOST = 64 * 2**20  # bytes of all that a child says: it may repeat what a container or a user of the host has written
 KILL_S = 5.0  # for a child that was killed to be gone
+TICK_S = 1.0  # between two looks at what a child does
 # By number, as importing signal takes a while, too. Python ignores the last two; a child would go on ignoring them.
 SIGKILL, SIGPIPE, SIGXFSZ = 9, 13, 25
 LONGEST_PAUSE_S = 0.05
@@ -53,7 +54,7 @@ def run(
         except OSError as error:
             raise NotStarted(error.strerror) from None
         try:
-            out, err = _talk(writer, memoryview(given or b""), readers, until)
+            out, err = talk(writer, memoryview(given or b""), readers, until)
             return _status(pid, until), out, err
         except _Late:
             _kill(pid, [reader for reader in readers if not reader.closed])
@@ -93,7 +94,7 @@ def _kill(pid: int, readers: Sequence[FileIO]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, SIGKILL)
     with contextlib.suppress(_Late):
-        _talk(None, memoryview(b""), readers, over)
+        talk(None, memoryview(b""), readers, over)
     try:
         _status(pid, over)
     except _Late:
@@ -106,20 +107,31 @@ def _pipe(ends: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
     return ends.enter_context(os.fdopen(reader, "rb", 0)), ends.enter_context(os.fdopen(writer, "wb", 0))
 
 
-def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], until: float) -> Iterator[bytes]:
-    """Write what is given, and read until nobody writes any more; _Late when the time is over, TooMuch beyond MOST."""
-    left = MOST
+def talk(
+    writer: FileIO | None,
+    given: memoryview,
+    readers: Sequence[FileIO],
+    until: float,
+    watch: Callable[[], None] | None = None,
+) -> Iterator[bytes]:
+    """Write what is given, and read until nobody writes any more; _Late when the time is over, TooMuch beyond MOST.
+
+    `watch` is called about once a second.
+    """
+    left, seen = MOST, time.monotonic()
     said = {reader.fileno(): bytearray() for reader in readers}
     waiting = {end.fileno(): end for end in (*readers, *([writer] if writer else []))}
     poll = select.poll()
     for number in waiting:
         poll.register(number, select.POLLIN if number in said else select.POLLOUT)
     while waiting:
-        left_s = until - time.monotonic()
-        events = poll.poll(left_s * 1000) if left_s > 0 else []
-        if not events:
+        now = time.monotonic()
+        if now >= until:
             raise _Late
-        for number, _event in events:
+        if watch is not None and now >= seen + TICK_S:
+            watch()
+            seen = now
+        for number, _event in poll.poll(min(until - now, TICK_S) * 1000):
             if number in said:
                 chunk = os.read(number, CHUNK)
                 left -= len(chunk)
@@ -128,7 +140,7 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
                 said[number] += chunk
                 over = not chunk
             else:
-                given = given[written(number, given) :]
+                given = given[_written(number, given) :]
                 over = not given
             if over:
                 poll.unregister(number)
@@ -136,12 +148,17 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
     return map(bytes, said.values())
 
 
-def written(number: int, given: memoryview) -> int:
+def _written(number: int, given: memoryview) -> int:
     """Return how many bytes went into a pipe that takes some; all of them, where nobody reads them."""
     try:
         return os.write(number, given[: select.PIPE_BUF])
     except BrokenPipeError:
         return len(given)
+
+
+def text(said: bytes) -> str:
+    """With lines as Python has them."""
+    return said.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _status(pid: int, until: float) -> int:

@@ -69,8 +69,7 @@ def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Compl
         return Completed(tuple(argv), 125, stderr=f"{argv[0]} {error}")
     if status is None:
         return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
-    out, err = (text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said)
-    return Completed(tuple(argv), status, out, err)
+    return Completed(tuple(argv), status, *map(commands.text, said))
 
 
 class Clock:
