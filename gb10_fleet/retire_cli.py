@@ -100,7 +100,7 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
         f"{there}: {product}, called {facts['hostname']}, MAC {', '.join(judging.macs_of(facts))}",
         f"its host key is {print_}; on its own screen ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub says it too",
     )
-    consent(person, f"Is this the new {host}?")
+    person.consent(f"Is this the new {host}?")
     written.forget(folder, host, before.address, before.port)
     written.write(folder, {host: (blob, there, str(row["common_args"]))})
     known[host] = judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])
@@ -178,7 +178,7 @@ class _Retire:
             f"{self.host}: everything that gb10 set up is taken back, with its secrets; {models}; "
             f"{counted(keys, 'SSH key')} of the fleet removed: have a password or another key to log in."
         )
-        consent(self.person, f"Retire {self.host}?")
+        self.person.consent(f"Retire {self.host}?")
 
     def _known(self, state: Path) -> tuple[Path, dict[str, Known], share_cli.Kept, dict[str, Any]]:
         """Return the folder of the inventory, who was enrolled, and what is shared."""
@@ -202,11 +202,6 @@ class _Retire:
         hosts = {name: own for name, own in shared["hosts"].items() if name != self.host}
         kept.write({**shared, "hosts": hosts} if hosts else {})
         return sorted(shared["vars"].get("gateway_keys") or {})
-
-
-def consent(person: Person, question: str) -> None:
-    if not person.yes and person.ask(f"{question} [y]es or [n]o:", "say --yes").lower() not in ("y", "yes"):
-        raise Stop("nothing was changed", Outcome.refused)
 
 
 def row_of(host: str, inventories: Sequence[str], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -216,10 +216,7 @@ class _Share:
                 f"{host}: https://{in_url(address)}:{_PORT}/v1 for everybody in its network who has a key. This brings "
                 f"the package nginx, where it is not there, and opens port {_PORT} in the firewall."
             )
-        if not self.person.yes and self.person.ask(
-            f"Open it, and give {name} a key? [y]es or [n]o:", "say --yes"
-        ).lower() not in ("y", "yes"):
-            raise Stop("nothing was changed", Outcome.refused)
+        self.person.consent(f"Open it, and give {name} a key?")
 
     def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         """Have the hosts know it. What was refused has changed nothing, so the inventory is as before."""

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
     order = Order(PLAYBOOK, inventory, limit, words=words, asks={MODULE: "hosts"})
     outcome, report = run(order, quiet=True)
     hosts = [look for result in report.answers[MODULE].values() for look in result["hosts"].items()]
-    rows = [
-        replace(row(host, found["looks"], found["silent"], rules), reserved=found.get("reserved"))
-        for host, found in hosts
-    ]
+    rows = [row(host, found["looks"], found["silent"], rules, found.get("reserved")) for host, found in hosts]
     silent = any(one.silent for one in rows)
     if outcome is Outcome.done and silent:
         outcome = Outcome.unreachable
@@ -139,8 +135,8 @@ class Fleet:
             looks.append((self._clock(), line["look"]))
             while looks[-1][0] - looks[0][0] > KEPT_S:
                 looks.popleft()
-        one = row(host, [look for _heard_s, look in looks], silent, self._rules)
-        self.rows[host] = replace(one, reserved=line.get("reserved"))
+        heard = [look for _heard_s, look in looks]
+        self.rows[host] = row(host, heard, silent, self._rules, line.get("reserved"))
         return self.rows[host]
 
     def draw(self, console: Console) -> Group:

@@ -1,6 +1,7 @@
 """One page for a run: no script, no server, nothing fetched, and readable with 300 hosts on it.
 
-It wears the style sheet of the evidence page, which lies beside that page's template, and adds what waves need.
+It wears the style sheet of the evidence page and takes its macros, which lie beside that page's template, and adds what
+waves need.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _WAYS_OUT = {
 def render(document: Mapping[str, Any], folder: Path | None = None) -> str:
     """The page. `folder` is where it will lie, for links to the evidence. The template engine escapes every text."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, _STYLE_OF.parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -90,14 +90,11 @@ def _show_plan(recipe: recipes.Recipe, policy: Policy, folder: Path, as_json: bo
     wide = waves.widened(planned, policy)
     if as_json:
         found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
-        document: dict[str, Any] = {
-            "playbook": recipe.playbook,
-            "policy": asdict(policy),
-            "wave_s": seconds,
-            "widened": wide,
+        document = {
+            **{"playbook": recipe.playbook, "policy": asdict(policy), "wave_s": seconds},
+            **{"widened": wide, "left_out": left_out, "waves": found},
         }
-        document["left_out"] = left_out
-        print(json.dumps({**document, "waves": found}, indent=2))
+        print(json.dumps(document, indent=2))
         return
     for line in (*left_out, *([wide] if wide else [])):
         print(printable(line))

@@ -36,6 +36,11 @@ class Person:
         self._there(question, way_out)
         return input(f"{printable(question)} ").strip()
 
+    def consent(self, question: str) -> None:
+        """Stop where the answer is not yes."""
+        if not self.yes and self.ask(f"{question} [y]es or [n]o:", "say --yes").lower() not in ("y", "yes"):
+            raise Stop("nothing was changed", Outcome.refused)
+
     def secret(self, question: str, way_out: str) -> str:
         self._there(question, way_out)
         return getpass.getpass(f"{printable(question)} ")

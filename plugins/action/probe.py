@@ -45,9 +45,8 @@ class ActionModule(OwnAction):
         limits: dict[str, Any] = {}
         folder = host.Host(self, task_vars).variables.get("gb10_evidence_directory")
         with _refusals():
-            if isinstance(
-                folder, str
-            ):  # what is written last, after an hour perhaps; of any other value the doctor speaks
+            # What is written last, after an hour perhaps. Of a value that is no text the doctor speaks.
+            if isinstance(folder, str):
                 evidence_files.refuse(Path.cwd() / folder)
             most = silence.most(arguments["unreachable_max"], len(names))
         judged, clusters = self._look(task_vars, names, limits)

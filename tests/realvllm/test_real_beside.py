@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import ssl
 import subprocess
 import tempfile
@@ -25,7 +24,7 @@ from tests.realvllm.llama import ENTRY, GGUF, SERVER
 from tests.realvllm.real import LONGEST_S, MISSING, there_is_a_vllm
 from tests.support import router_fleet
 from tests.support.ports import free_port
-from tests.support.router_fleet import KEY, Fleet, Spark, await_port
+from tests.support.router_fleet import KEY, Fleet, Spark, at_work, await_port
 from tests.support.service_plans import made
 
 pytestmark = [
@@ -120,12 +119,8 @@ def fixture_beside(request: pytest.FixtureRequest) -> Iterator[Fleet]:
         other = RealSpark(*place, folder=folder / "host-spark-b", model_of=taught)
     fleet = Fleet(folder, [LlamaSpark("spark-a", "127.0.0.1", (CHAT,), (free_port(),)), other], 0.005, ())
     fleet.patience_s = LONGEST_S
-    try:
-        fleet.start()
+    with at_work(fleet, folder):
         yield fleet
-    finally:
-        fleet.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def restart(fleet: Fleet, spark: Spark) -> None:

@@ -282,7 +282,13 @@ def running(
         )
         for number, (name, here) in enumerate(models.items(), 1)
     ]
-    fleet = Fleet(folder, sparks, gap_s, alone)
+    with at_work(Fleet(folder, sparks, gap_s, alone), folder) as fleet:
+        yield fleet
+
+
+@contextmanager
+def at_work(fleet: Fleet, folder: Path) -> Iterator[Fleet]:
+    """Started, and gone with its folder."""
     try:
         fleet.start()
         yield fleet

@@ -57,10 +57,10 @@ class Row:
         return {**asdict(self), "findings": [finding.as_dict() for finding in self.findings]}
 
 
-def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> Row:
+def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules, reserved: str | None = None) -> Row:
     """The last look, with the rates since the one before."""
     if silent or not looks:
-        return Row(host, silent or "it has not answered yet")
+        return Row(host, silent or "it has not answered yet", reserved=reserved)
     last, former = looks[-1], looks[-2] if len(looks) > 1 else None
     sample = last["reading"]["samples"][-1]
     gpu, memory, rails = sample["gpu"], sample["memory"], sample["rails"]
@@ -82,6 +82,7 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
         services=[service_row(one, before.get(one["name"])) for one in last["services"]],
         findings=judge(host, _joined(looks), rules).findings,
         at_s=last["reading"]["at_s"],
+        reserved=reserved,
     )
 
 

@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import speed_beside
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
 
 COLUMNS = ("drafts accepted", "tokens a step", "without drafts")
 DOCUMENTS = 50  # earlier results that are looked through
-# What must be alike for two figures to be compared; the draft tokens are what differs.
-_ALIKE = (
-    *("model", "image", "version", "hosts", "quantization", "environment", "max_model_len"),
-    "gpu_memory_utilization",
-)
 
 
 def drafts(counted: Mapping[str, float] | None) -> dict[str, Any] | None:
@@ -37,24 +33,20 @@ def off(
 ) -> dict[str, Any] | None:
     """The newest figure of the same server without draft tokens, under the same load; None where there is none."""
     wanted = _conditions(cluster["conditions"])
-    for document in earlier:
-        if document.get("request") != dict(request):
+    for document, other in speed_beside.under(request, earlier):
+        if other["name"] != cluster["name"] or with_drafts(other["conditions"]):
             continue
-        for other in document.get("clusters", ()):
-            if other["name"] != cluster["name"] or with_drafts(other["conditions"]):
-                continue
-            if _conditions(other["conditions"]) != wanted:
-                continue
-            for step in other["steps"]:
-                if step["concurrency"] == concurrency and step["tokens_per_s"]:
-                    return {"tokens_per_s": step["tokens_per_s"], "created": document["created"]}
+        if _conditions(other["conditions"]) != wanted:
+            continue
+        for step in other["steps"]:
+            if step["concurrency"] == concurrency and step["tokens_per_s"]:
+                return {"tokens_per_s": step["tokens_per_s"], "created": document["created"]}
     return None
 
 
 def _conditions(said: Mapping[str, Any]) -> dict[str, Any]:
-    alike = {name: said.get(name) for name in _ALIKE}
-    found: dict[str, Any] = json.loads(json.dumps({**alike, "args": _without(said["args"])}))
-    return found
+    """The draft tokens are what differs."""
+    return speed_beside.conditions(said, args=_without(said["args"]))
 
 
 def _without(args: Sequence[str]) -> list[str]:

@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-# What makes two figures comparable; all of it must be equal.
+# What must be alike for two figures to be compared, beside what each comparison names.
 _ALIKE = (
-    *("model", "image", "version", "hosts", "quantization", "environment", "max_model_len", "speculative", "args"),
+    *("model", "image", "version", "hosts", "quantization", "environment", "max_model_len"),
     "gpu_memory_utilization",
 )
 _SPOILT = ("failed", "throttled", "power_fault")  # of such a step there is no speed
@@ -96,14 +96,28 @@ def _alike(
     cluster: Cluster, request: Mapping[str, Any], documents: Iterable[Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     """The clusters that served the same under the same load, the newest first."""
-    wanted = _conditions(cluster)
+    wanted = _conditions(cluster["conditions"])
+    return (each for __, each in under(request, documents) if _conditions(each["conditions"]) == wanted)
+
+
+def _conditions(said: Mapping[str, Any]) -> dict[str, Any]:
+    return conditions(said, speculative=said.get("speculative"), args=said.get("args"))
+
+
+def under(
+    request: Mapping[str, Any], documents: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Cluster]]:
+    """The clusters of documents of this load, each with its document."""
     for document in documents:
         if document.get("request") == dict(request):
-            yield from (each for each in document.get("clusters", ()) if _conditions(each) == wanted)
+            for cluster in document.get("clusters", ()):
+                yield document, cluster
 
 
-def _conditions(cluster: Cluster) -> Any:
-    return json.loads(json.dumps({name: cluster["conditions"].get(name) for name in _ALIKE}))
+def conditions(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What decides whether two figures may be compared, as JSON would have it."""
+    found: dict[str, Any] = json.loads(json.dumps({**{name: said.get(name) for name in _ALIKE}, **more}))
+    return found
 
 
 def _speeds(cluster: Cluster, concurrency: int) -> Iterator[float]:

@@ -199,15 +199,16 @@ def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
 
 def test_what_roles_refuse_stands_alone_and_each_text_is_on_the_page() -> None:
     hosts = proof("pair")
-    texts = {"spark-a": "docker is old. Set docker_version", "spark-b": "docker is held. Free it"}
-    for host, text in texts.items():
-        hosts[host]["findings"] = [refused(host, "docker", text).as_dict()]
+    texts = {"spark-a": ("docker is old", "set docker_version"), "spark-b": ("docker is held", "free it")}
+    for host, (fact, fix) in texts.items():
+        hosts[host]["findings"] = [refused(host, "docker", f"{fact}. {fix.capitalize()}").as_dict()]
     document = build(hosts)
     jsonschema.validate(document, SCHEMA)
     said = evidence_files.summary(document).splitlines()[1:]
-    assert said == [f"{host}: docker_refused: {text}" for host, text in texts.items()]
+    lines = ((f"{host}: docker_refused: {fact}", f"    Fix: {fix}") for host, (fact, fix) in texts.items())
+    assert said == [line for both in lines for line in both]
     page = evidence_page.render(document)
-    assert all(text in page for text in texts.values()) and "→ </span>" not in page
+    assert all(text in page for both in texts.values() for text in both) and "→ </span>" not in page
 
 
 def test_each_service_has_a_verdict_of_its_own() -> None:
