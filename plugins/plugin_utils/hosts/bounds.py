@@ -115,17 +115,19 @@ def count_pipes_of_others() -> None:
 
 
 class _Counting(subprocess.Popen[bytes]):
-    limit = ANSWER_LIMIT
+    def limit(self) -> int:
+        return ANSWER_LIMIT
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         pipes: Any = self
-        pipes.stdout = self.stdout and _Pipe(self, self.stdout, self.limit)
+        pipes.stdout = self.stdout and _Pipe(self, self.stdout, self.limit())
         pipes.stderr = self.stderr and _Pipe(self, self.stderr, ERRORS_LIMIT)
 
 
 class _CountingOthers(_Counting):
-    limit = OTHERS_LIMIT
+    def limit(self) -> int:
+        return OTHERS_LIMIT
 
 
 class _Pipe:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -330,6 +331,14 @@ def test_a_router_has_fewer_connections_where_a_process_may_have_few_files(
 def test_what_cannot_be_shown_is_refused(name: str, path: str, said: str) -> None:
     with pytest.raises(LabError, match=said):
         lifecycle.up(name, 1, [Path(path)])
+
+
+@pytest.fixture(autouse=True)
+def fixture_sigpipe() -> Iterator[None]:
+    """`status` takes the system's own way with SIGPIPE, which would end this process in a later test."""
+    before = signal.getsignal(signal.SIGPIPE)
+    yield
+    signal.signal(signal.SIGPIPE, before)
 
 
 def test_status_ends_quietly_when_its_reader_leaves() -> None:
