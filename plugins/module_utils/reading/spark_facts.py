@@ -182,6 +182,4 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "wishes": read_wishes(host),
         "measured": read_measured(host),
     }
-    if models:
-        found["model_folders"] = read_models(host, models)
-    return found
+    return {**found, "model_folders": read_models(host, models)} if models else found
