@@ -1,4 +1,4 @@
-"""A host leaves the fleet: nothing of ours stays on it, and the key of the fleet opens it no more. Or another takes its name."""
+"""A host leaves the fleet: nothing of ours stays on it, and its key opens nothing. Or another takes its name."""
 
 from __future__ import annotations
 
