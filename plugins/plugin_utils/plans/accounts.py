@@ -66,6 +66,7 @@ def plan(view: View) -> AccountsPlan:
     if services or refusals:
         return AccountsPlan(refusals=refusals, findings=(_kept_away(services),) if services else ())
     staying = [user for user in settings.accounts_users if user["state"] == "present"]
+    leaving = [user for user in settings.accounts_users if user["state"] == "absent"]
     return AccountsPlan(
         manages=True,
         groups=(
@@ -74,9 +75,9 @@ def plan(view: View) -> AccountsPlan:
         ),
         users=tuple(User(user["name"], user["uid"], _groups(user), user.get("shell")) for user in staying),
         keys=tuple(_opening(staying, "keys")),
-        revoked=tuple(_opening(staying, "revoked_keys")),
+        revoked=(*_opening(staying, "revoked_keys"), *_opening(leaving, "keys"), *_opening(leaving, "revoked_keys")),
         sudoers=tuple(user["name"] for user in staying if user["sudo"]),
-        leaving=tuple(user["name"] for user in settings.accounts_users if user["state"] == "absent"),
+        leaving=tuple(user["name"] for user in leaving),
     )
 
 

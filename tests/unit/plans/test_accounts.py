@@ -26,14 +26,14 @@ def test_nothing_is_declared_and_nothing_done() -> None:
 
 def test_an_account_with_all_that_it_may_have() -> None:
     alice = {**ALICE, "groups": ["research"], "keys": [f"{KEY} alice@laptop"], "revoked_keys": [OTHER], "sudo": True}
-    bob = {"name": "bob", "state": "absent"}
+    bob = {"name": "bob", "state": "absent", "keys": [KEY]}
     plan = made(alice, bob, accounts_groups=[{"name": "research", "gid": 5000}], accounts_allow_sudo=True)
     assert plan == AccountsPlan(
         manages=True,
         groups=(Group("alice", 5001), Group("research", 5000)),
         users=(User("alice", 5001, ("research",), None),),
         keys=(f"alice {KEY}",),
-        revoked=(f"alice {OTHER}",),
+        revoked=(f"alice {OTHER}", f"bob {KEY}"),
         sudoers=("alice",),
         leaving=("bob",),
     )
