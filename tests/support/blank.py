@@ -22,7 +22,8 @@ NATIVE = ARCHITECTURES["amd64"]
 HERE, THERE = "10.231.7.1", "10.231.7.2"
 SPACE, OUTER, MAC = "gb10-blank", "gb10-blank", "02:00:00:00:07:02"
 SEED, NO_NETWORK = "var/lib/cloud/seed/nocloud", "etc/cloud/cloud.cfg.d/90-no-systemd.cfg"
-# As the units of cloud-init do it. sshd is started by cloud-init itself where it has brought a key, else here.
+# As the units of cloud-init do it, which ds-identify switches off where there is no seed. Where cloud-init brings a key it
+# starts sshd itself.
 BOOT = """
 mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
@@ -37,11 +38,13 @@ hostname factory
 exec chroot . sh -c '
 tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
 ssh-keygen -qA
-/usr/lib/cloud-init/ds-identify
-cloud-init init --local
-cloud-init init
-cloud-init modules --mode=config
-cloud-init modules --mode=final
+if test -e /var/lib/cloud/seed/nocloud; then
+	/usr/lib/cloud-init/ds-identify
+	cloud-init init --local
+	cloud-init init
+	cloud-init modules --mode=config
+	cloud-init modules --mode=final
+fi
 /usr/sbin/sshd
 echo up
 exec sleep infinity'

@@ -9,7 +9,7 @@ testinfra_hosts = ["ansible://sparks?sudo=true"]
 
 def test_the_account_has_its_numbers(host: Host) -> None:
     alice = host.user("alice")
-    assert (alice.uid, alice.gid, alice.groups) == (5001, 5001, ["alice", "research"])
+    assert (alice.uid, alice.gid, alice.groups) == (5101, 5101, ["alice", "research"])
     assert host.run("getent shadow alice | cut -d: -f2").stdout.strip() == "!"  # no password
 
 
