@@ -22,7 +22,7 @@ NATIVE = ARCHITECTURES["amd64"]
 HERE, THERE = "10.231.7.1", "10.231.7.2"
 SPACE, OUTER, MAC = "gb10-blank", "gb10-blank", "02:00:00:00:07:02"
 SEED, NO_NETWORK = "var/lib/cloud/seed/nocloud", "etc/cloud/cloud.cfg.d/90-no-systemd.cfg"
-# As the units of cloud-init do it, which ds-identify switches off where there is no seed. Where cloud-init brings a key it
+# As the units of cloud-init do it, which ds-identify switches off without a seed. Where cloud-init brings a key it
 # starts sshd itself.
 BOOT = """
 mount -t proc proc proc
