@@ -70,7 +70,7 @@ def plan(view: View) -> AccountsPlan:
     return AccountsPlan(
         manages=True,
         groups=(
-            *(Group(user["name"], _gid(user)) for user in staying),
+            *(Group(user["name"], gid) for user in staying if (gid := _gid(user)) is not None),
             *(Group(group["name"], group["gid"]) for group in settings.accounts_groups),
         ),
         users=tuple(User(user["name"], user["uid"], _groups(user), user.get("shell")) for user in staying),

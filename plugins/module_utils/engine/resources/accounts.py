@@ -92,7 +92,7 @@ class Accounts:
 
 def accounts_of(system: System) -> Accounts:
     """The accounts of the host's own files."""
-    users = {}
+    users: dict[str, Account] = {}
     for name, number, gid, home, shell in (
         (row[0], row[2], row[3], row[5], row[6]) for row in _rows(system, "passwd") if len(row) > 6
     ):
