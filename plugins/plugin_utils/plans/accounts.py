@@ -161,7 +161,7 @@ def _of_user(user: Mapping[str, Any], allowed: bool) -> Iterator[str]:
     if both:
         yield f"{where} has a key in keys and in revoked_keys. Take it out of one of them."
     shell = user.get("shell")
-    if shell is not None and not re.match(r"/[A-Za-z0-9_./-]+\Z", shell):
+    if shell is not None and not re.match(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\Z", shell):
         yield f"{where}.shell is {shell!r}. Write the absolute path of a shell."
     wrong = [name for name in user.get("groups") or () if not _NAME.match(name)]
     if wrong:

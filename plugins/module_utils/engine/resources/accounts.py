@@ -28,8 +28,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ho
 
 NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _NAMED = "a name of small letters, digits, _ and -, 32 characters at most"
-_PATH = re.compile(r"/[A-Za-z0-9_./-]+\Z")
-_NUMBER = Limits(1, 2**31 - 1)  # which numbers are for people, says the plan of the role
+_PATH = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\Z")
+_NUMBER = Limits(1000, 2**31 - 1)  # below are those of the system; what is for people, says the plan of the role
 _LOOK_S = 300.0  # through all files of the root file system, before a number is given away for the first time
 _MOST = 5  # files that an error names
 # Containers have accounts of their own: what their images hold belongs to nobody here.
