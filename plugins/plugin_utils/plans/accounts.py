@@ -136,7 +136,7 @@ def _mistakes(settings: AccountsSettings) -> Iterator[str]:
             if number is not None and not low <= number <= high:
                 yield f"{where}.{word} is {number}. Take a number from {low} to {high}, which are for people."
     numbers = [(user["name"], user.get("uid")) for user in settings.accounts_users if user["state"] == "present"]
-    groups = [(entry["name"], _gid(entry)) for _, entry in named if entry["state"] == "present"]
+    groups = [(entry["name"], _gid(entry)) for __, entry in named if entry["state"] == "present"]
     groups += [(group["name"], group["gid"]) for group in settings.accounts_groups]
     yield from _twice("uid", numbers)
     yield from _twice("gid", groups)
