@@ -11,7 +11,7 @@ import socketserver
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Stand:
         if path in self.denied:
             yield "!trap", {"message": "not enough permissions (9)"}
         elif verb == "print" and path in self.tables:
-            yield from (("!re", row) for row in self.tables[path])
+            yield from (("!re", dict(row)) for row in self.tables[path])
             if path == "/interface/ethernet" and self.after_print:
                 self.after_print(self)
         elif command == "/interface/ethernet/monitor":
@@ -96,8 +96,8 @@ class _Handler(socketserver.StreamRequestHandler):
                     )
                 else:
                     said = list(self.server.stand.answer(user, command, words)) if user else [("!fatal", {})]
-                for reply, row in [*said, ("!done", {})]:
-                    self._say(reply, *(f"={key}={value}" for key, value in row.items()))
+                lines = [[reply, *(f"={key}={value}" for key, value in row.items())] for reply, row in said]
+                self.wfile.write(b"".join(_sentence(words) for words in [*lines, ["!done"]]))
         except (OSError, ValueError):  # the other side is gone
             return
 
@@ -116,14 +116,13 @@ class _Handler(socketserver.StreamRequestHandler):
             size = ((size & 0x3F) << 8) + self.rfile.read(1)[0]
         return self.rfile.read(size).decode("ascii")
 
-    def _say(self, *words: str) -> None:
-        said = b""
-        for word in words:
-            data = word.encode()
-            said += (
-                len(data).to_bytes(1, "big") if len(data) < 0x80 else (len(data) | 0x8000).to_bytes(2, "big")
-            ) + data
-        self.wfile.write(said + b"\0")
+
+def _sentence(words: Sequence[str]) -> bytes:
+    said = b""
+    for word in words:
+        data, size = word.encode(), len(word.encode())
+        said += (size.to_bytes(1, "big") if size < 0x80 else (size | 0x8000).to_bytes(2, "big")) + data
+    return said + b"\0"
 
 
 class Server(socketserver.ThreadingTCPServer):

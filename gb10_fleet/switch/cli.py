@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -172,19 +173,19 @@ class _Look:
     def __init__(self, order: Order, seconds: int, load: bool = False) -> None:
         from gb10_fleet.switch import settings
 
-        self.silent, self.before, self.state = "", None, None
-        self.fleet, self.outcome, self.report = settings.read(order)
-        self.before = self._read()
+        self.silent = ""
+        waits = {} if load else {"gb10_switch_samples": 2, "gb10_switch_every_s": seconds}
+        self.fleet, self.outcome, self.report = settings.read(replace(order, variables=waits))
+        self.before, self.state = self._read(), None
         if load:
             self._load(order)
-            waits: dict[str, int] = {}
-        else:
-            waits = {"gb10_switch_samples": 2, "gb10_switch_every_s": seconds}
-        first = self.fleet
-        self.fleet, self.outcome, self.report = settings.read(replace(order, variables=waits))
-        if load:
+            first = self.fleet
+            self.fleet, self.outcome, self.report = settings.read(order)
             self.fleet = settings.both(first, self.fleet)
-        self.state = self._read() if self.before else None
+        elif self.before:
+            time.sleep(seconds)
+        if self.before:
+            self.state = self._read()
 
     def _load(self, order: Order) -> None:
         import tempfile
