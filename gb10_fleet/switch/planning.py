@@ -44,6 +44,8 @@ def changes(
 ) -> tuple[list[Change], list[str]]:
     """Return what to change port by port, and in words what no plan can change."""
     found, left = [], []
+    if not rows:
+        left.append("no port with a Spark behind it is known: gb10 switch check says why")
     for row in rows:
         new = dict(_wanted(row, fleet, state.ports[row.port].default_name, catalog))
         own = state.ports[row.port].settings

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from typer.testing import CliRunner
 
@@ -127,6 +129,18 @@ def traffic(packets: int, dropped: int, queue: int = 0) -> Any:
                 row[f"tx-queue{queue}-packet"] = str(int(row.get(f"tx-queue{queue}-packet", 0)) + packets)
 
     return go
+
+
+def test_the_playbook_asks_inventory_and_hosts(tmp_path: Path) -> None:
+    """A real run, on this machine as the host; it has no rails."""
+    own = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
+    variables = {"fabric_topology": "switch", "gb10_switch": {"model": "crs804"}, "fabric_mtu": 4200}
+    inventory = {"sparks": {"hosts": {"spark-a": own}, "vars": variables}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    fleet, outcome, report = settings.read(Order("", [str(tmp_path)]))
+    assert outcome is Outcome.done, report.messages
+    assert (fleet.hosts, fleet.mtu, fleet.gbps, fleet.switch.model) == (("spark-a",), 4200, 200, "crs804")
+    assert not fleet.consent and fleet.rails == ()
 
 
 # -- check -------------------------------------------------------------------------------------------------------------
