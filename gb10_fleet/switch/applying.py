@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
@@ -44,6 +45,7 @@ class Applied:
 def apply(ports: Ports, plan: Sequence[Change], prove: Prove, say: Say) -> Applied:
     """Change one port after the other. After each no fault may be new; after the last one none may be left."""
     applied, touched = Applied(), list[Change]()
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         faults = prove()
         say(f"before: {_told(faults)}")
@@ -65,7 +67,14 @@ def apply(ports: Ports, plan: Sequence[Change], prove: Prove, say: Say) -> Appli
         _return(ports, touched, applied, say)
         if not isinstance(error, Exception):
             raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return applied
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _return(ports: Ports, touched: Iterable[Change], applied: Applied, say: Say) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted, printable, write
 
+from gb10_fleet.ending import told
 from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.rollout import locks
@@ -59,7 +60,7 @@ def check(
         document = {"switch": look.named, "ports": ports, "rails": hosts, "verdicts": said, **ended}
         print(json.dumps(document, indent=2))
     else:
-        for line in [*_table(look, rows), *_said(verdicts)]:
+        for line in [*_table(look, rows), *_said(verdicts), *told(look.report)]:
             print(printable(line))
     raise typer.Exit(outcome)
 
@@ -220,10 +221,10 @@ class _Look:
 
         from gb10_fleet.switch import judging
 
-        hosts = list(judging.of_hosts(self.fleet))
+        known = catalog.load("switches")
+        hosts = list(judging.of_hosts(self.fleet, known["ecn_counters"]["value"]))
         if self.before and self.state:
-            limits = catalog.load("switches")["judged_by"]
-            rows, found = judging.of_switch(self.fleet, self.before, self.state, limits)
+            rows, found = judging.of_switch(self.fleet, self.before, self.state, known["judged_by"])
             return rows, [*found, *hosts]
         switch = self.fleet.switch
         way_out = "docs/switch.md says how to give gb10 an account that may read it"

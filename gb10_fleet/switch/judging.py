@@ -59,8 +59,8 @@ def where(fleet: Fleet, state: State) -> tuple[dict[str, list[Rail]], list[Rail]
     return ports, lost
 
 
-def of_hosts(fleet: Fleet) -> Iterator[Verdict]:
-    """What the hosts alone can tell."""
+def of_hosts(fleet: Fleet, ecn: Sequence[str]) -> Iterator[Verdict]:
+    """What the hosts alone can tell. `ecn`: counters of the catalog."""
     if not fleet.rails:
         yield Verdict("no_rails", "warn", ", ".join(fleet.hosts), "no cabled rail was read", "gb10 doctor says why")
     for rail in fleet.rails:
@@ -75,13 +75,21 @@ def of_hosts(fleet: Fleet) -> Iterator[Verdict]:
             yield Verdict("slow_link", "warn", rail.where, fact, "gb10 switch plan, or gb10_switch.speed_gbps: 100")
         if rail.risen is None:
             yield Verdict("unknown", "warn", rail.where, "its error counters were not read twice", "gb10 why says why")
-        elif rail.risen:
-            told = ", ".join(
-                f"{name} by {now - before} ({(now - before) / rail.seconds:.2g} a second)" if rail.seconds else name
-                for name, (before, now) in rail.risen.items()
+            continue
+        told = {
+            name: f"{name} by {last - first} ({(last - first) / max(rail.seconds, 1):.2g} a second)"
+            for name, (first, last) in rail.risen.items()
+        }
+        if marks := [told.pop(name) for name in ecn if name in told]:
+            fact = f"the switch marked packets, and senders slowed down: {', '.join(marks)}"
+            yield Verdict(
+                "marked", "info", rail.where, fact, "nothing to do: that is how ECN keeps packets from being dropped"
             )
+        if told:
             way_out = "compare pause, PFC and MTU of the switch with those of the hosts; seat the cable anew"
-            yield Verdict("resends", "warn", rail.where, f"its error counters rose: {told}", way_out)
+            yield Verdict(
+                "resends", "warn", rail.where, f"its error counters rose: {', '.join(told.values())}", way_out
+            )
 
 
 def of_switch(fleet: Fleet, before: State, now: State, limits: Mapping[str, Any]) -> tuple[list[Seen], list[Verdict]]:

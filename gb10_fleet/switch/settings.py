@@ -53,7 +53,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Rail:
-    """A cabled rail of a host, as the host says. `risen`: error counters, first and last reading."""
+    """A cabled rail of a host, as the host says. `risen`: counters of errors and of ECN, first and last reading."""
 
     host: str
     netdev: str
@@ -171,14 +171,14 @@ def _account(own: Mapping[str, Any], user: str, file: str, secret: str) -> Accou
     if not secret and file in own:
         path = Path(own[file]).expanduser()
         try:
-            with path.open(encoding="ascii") as stream:
+            with path.open(encoding="utf-8", errors="replace") as stream:
                 if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) & 0o077:
                     raise Stop(f"{path} can be read by others; run: chmod 600 {path}", Outcome.refused)
                 secret = stream.readline(4096).rstrip("\r\n")
         except OSError as error:
             raise Stop(f"gb10_switch.{file}: {path}: {error.strerror}", Outcome.refused) from None
-        except UnicodeDecodeError:
-            raise Stop(f"gb10_switch.{file}: {path} has characters that are not ASCII", Outcome.refused) from None
+    if secret and not secret.isascii():
+        raise Stop(f"the password of gb10_switch.{user} has characters that are not ASCII", Outcome.refused)
     if not secret:
         raise Stop(
             f"gb10_switch.{user} has no password: {_OPENS[file]} in a vault, or gb10_switch.{file}", Outcome.refused
@@ -215,7 +215,7 @@ def since(before: Rail, now: Rail) -> Rail:
     """The later reading, with what the error counters have risen by."""
     if before.counters is None or now.counters is None:
         return now
-    names = catalog.load("thresholds")["error_counters"]["value"]
+    names = catalog.load("thresholds")["error_counters"]["value"] + catalog.load("switches")["ecn_counters"]["value"]
     pairs = {name: (before.counters.get(name, 0), now.counters.get(name, 0)) for name in names}
     risen = {name: pair for name, pair in pairs.items() if pair[1] > pair[0]}
     return replace(now, risen=risen, seconds=max(0.0, now.at_s - before.at_s))

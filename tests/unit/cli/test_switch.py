@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class World:
         }  # fmt: skip
         self.services: list[dict[str, str]] = []
         self.proofs: list[set[tuple[str, str]]] = []
-        self.risen, self.heard, self.slept = 0, list[str](), list[float]()
+        self.risen, self.marked, self.heard, self.slept = 0, 0, list[str](), list[float]()
         (folder / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: }}}}\n")
         monkeypatch.setattr(settings, "run", self.run)
         monkeypatch.setattr(applying, "run", self.run)
@@ -84,7 +85,11 @@ class World:
         twins = ("enp1s0f0np0", "enP2p1s0f0np0")
         samples = []
         for time in range(variables.get("gb10_switch_samples", 1)):
-            counters = {"out_of_sequence": 5 + time * self.risen, "np_cnp_sent": 3}
+            counters = {
+                "out_of_sequence": 5 + time * self.risen,
+                "np_cnp_sent": 3 + time * self.marked,
+                "symbol_error": time,
+            }
             rails = [{"netdev": name, "rate_gbps": 200.0, "counters": counters} for name in twins]
             samples.append({"at_s": 100.0 + 10 * time, "rails": rails})
         return {"ansible_facts": {"gb10_spark": content}, "health": {"samples": samples}, "services": self.services}
@@ -240,6 +245,18 @@ def test_counters_of_hosts_that_rise_are_said_with_their_rate(world: World) -> N
     )
 
 
+def test_packets_that_were_marked_instead_of_dropped_are_information(world: World) -> None:
+    world.marked = 7
+    document, _ = world.checked()
+    (first, *_) = [one for one in document["verdicts"] if one["id"] == "marked"]
+    assert (first["severity"], document["rails"][0]["risen"]) == ("info", {"np_cnp_sent": 7})
+
+
+def test_a_host_without_an_answer_is_said(world: World) -> None:
+    world.outcome = Outcome.unreachable
+    assert world.gb10("check").exit_code == Outcome.unreachable
+
+
 def test_under_load_the_hosts_measure_between_two_readings(world: World) -> None:
     world.checked("--load")
     playbooks = [order.playbook for order in world.orders]
@@ -293,6 +310,9 @@ def test_a_password_that_others_may_read_is_not_used_and_one_of_a_vault_comes_fi
     assert result.exit_code == Outcome.refused and f"run: chmod 600 {file}" in result.stderr
     world.row["password"] = "read-secret"  # noqa: S105 - of the stand-in
     assert "crs812-lab" in world.gb10("check").stdout
+    world.row["password"] = "geh\u00e4im"  # noqa: S105
+    result = world.gb10("check")
+    assert result.exit_code == Outcome.refused and "not ASCII" in result.stderr and "geh" not in result.output
     assert "read-secret" not in repr(settings.Account("gb10", "read-secret"))
 
 
@@ -387,22 +407,22 @@ def test_what_the_hosts_cannot_prove_goes_back(world: World, proofs: list[set[tu
     assert json.dumps(world.stand.tables, sort_keys=True) == before
 
 
-def test_a_port_without_a_link_and_a_signal_go_back_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_without_a_link_goes_back_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = json.dumps(world.stand.tables, sort_keys=True)
     monkeypatch.setattr(routeros.Session, "running", lambda self, name: False)
     assert "no link" in json.loads(world.gb10("apply", "--yes", "--json").stdout)["reason"]
     assert json.dumps(world.stand.tables, sort_keys=True) == before
-    monkeypatch.undo()
 
 
-def test_ctrl_c_in_a_proof_goes_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_proof_takes_all_back(world: World, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     before = json.dumps(world.stand.tables, sort_keys=True)
     count: list[int] = []
 
     def prove() -> Path:
         count.append(1)
         if len(count) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         return World.prove(world)
 
     monkeypatch.setattr(world, "prove", prove)
