@@ -31,6 +31,7 @@ class Stand:
     heard: list[list[str]] = field(default_factory=list)
     after_print: Callable[[Stand], None] | None = None  # traffic between two readings
     denied: frozenset[str] = frozenset()
+    keeps: frozenset[str] = frozenset()  # settings that it says yes to, and does not change
 
     def answer(self, user: str, command: str, words: Mapping[str, str]) -> Reply:
         path, _, verb = command.rpartition("/")
@@ -57,7 +58,7 @@ class Stand:
             yield "!trap", {"message": "no such item"}
         else:
             said = {"yes": "true", "no": "false"}
-            row.update({key: said.get(value, value) for key, value in words.items() if key != ".id"})
+            row.update({key: said.get(value, value) for key, value in words.items() if key not in {".id", *self.keeps}})
 
     def port(self, name: str) -> Row:
         return next(row for row in self.tables["/interface/ethernet"] if row["name"] == name)

@@ -88,8 +88,10 @@ class _Bounded:
 
     def recv(self, size: int) -> bytes:
         left_s = self._end - time.monotonic()
-        if size > self._left or left_s <= 0:
-            raise Silent("it says more than a switch has to say, or too slowly; nothing of it is believed")
+        if size > self._left:
+            raise Silent("it says more than a switch has to say; nothing of it is believed")
+        if left_s <= 0:
+            raise Silent(f"it has not come to an end in {_SECONDS:.0f} s; nothing of it is believed")
         self._sock.settimeout(left_s)
         said = self._sock.recv(min(size, 2**16))
         self._left -= len(said)

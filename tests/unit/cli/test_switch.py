@@ -414,6 +414,13 @@ def test_a_port_without_a_link_goes_back_too(world: World, monkeypatch: pytest.M
     assert json.dumps(world.stand.tables, sort_keys=True) == before
 
 
+def test_a_setting_that_the_switch_does_not_take_is_not_believed(world: World) -> None:
+    world.stand.keeps = frozenset({"l2mtu"})
+    document = json.loads(world.gb10("apply", "--yes", "--json").stdout)
+    assert "qsfp56-1-1 did not take it: l2mtu is 1584 and not 9216" in document["reason"]
+    assert document["returned"] == ["qsfp56-1-1"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_a_proof_takes_all_back(world: World, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     before = json.dumps(world.stand.tables, sort_keys=True)

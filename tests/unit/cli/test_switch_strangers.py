@@ -123,6 +123,16 @@ def test_an_answer_without_an_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> Non
         switch.read()
 
 
+def test_an_answer_that_comes_in_drops_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routeros, "_SECONDS", 0.2)
+    with (
+        stranger(DONE, endless=word("!re") + b"\0") as port,
+        pytest.raises(routeros.Silent, match="not come to an end"),
+        routeros.session(at(port), READER) as switch,
+    ):
+        switch.read()
+
+
 def test_too_many_rows_are_refused() -> None:
     with (
         stranger(DONE, (word("!re") + word("=name=port") + b"\0") * 5000 + DONE) as port,
