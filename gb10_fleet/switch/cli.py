@@ -50,6 +50,8 @@ def check(
         rows, verdicts = look.judged()
     except Stop as error:
         _stopped(error, as_json)
+    except KeyboardInterrupt:
+        _stopped(Stop("interrupted", Outcome.interrupted), as_json)
     bad = any(one.severity == "error" for one in verdicts)
     silent = Outcome.unreachable if look.silent else Outcome.failed if bad else Outcome.done
     outcome = look.outcome if look.outcome is not Outcome.done else silent
@@ -81,7 +83,7 @@ def plan(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json:
         document = {"switch": look.named, "commands": commands, "back": back, "left": left}
         print(json.dumps({"outcome": Outcome.done.name, **document}, indent=2))
         return
-    lines = [*commands, "# and back:", *back] if commands else ["# nothing to change"]
+    lines = [*commands, "# and back:", *back] if commands else [] if left else ["# nothing to change"]
     for line in [*lines, *(f"# {text}" for text in left)]:
         print(printable(line))
 
@@ -100,6 +102,8 @@ def apply(
         said = _applied(Order("", inventory, limit, words=ctx.obj), person)
     except (Stop, locks.Busy) as error:
         _stopped(error if isinstance(error, Stop) else Stop(str(error), Outcome.refused), as_json)
+    except KeyboardInterrupt:
+        _stopped(Stop("interrupted; what was set is taken back", Outcome.interrupted), as_json)
     outcome = Outcome.failed if said["reason"] else Outcome.done
     if as_json:
         print(json.dumps({"outcome": outcome.name, **said}, indent=2))
@@ -126,7 +130,7 @@ def _applied(order: Order, person: Person) -> dict[str, Any]:
         changes, left = _plan(look)
         person.say(*(one.command for one in changes), *left)
         if not changes:
-            person.say(f"{look.state.name}: nothing to change")
+            person.say(f"{look.state.name}: nothing to change" if not left else "nothing was changed")
             return asdict(applying.Applied())
         person.consent(f"Change {counted(len(changes), 'port')} of {look.state.name}, one after the other?")
         folder = state / "switch"

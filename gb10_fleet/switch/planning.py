@@ -47,13 +47,15 @@ def changes(
     if not rows:
         left.append("no port with a Spark behind it is known: gb10 switch check says why")
     for row in rows:
-        new = dict(_wanted(row, fleet, state.ports[row.port].default_name, catalog))
-        own = state.ports[row.port].settings
+        own, default_name = state.ports[row.port].settings, state.ports[row.port].default_name
+        new = dict(_wanted(row, fleet, default_name, catalog))
         old = {key: own.get(key, _NEVER_SAID.get(key, "")) for key in new}
         if own.get("auto-negotiation") == "yes" and "speed" not in own:
             old.pop("speed", None)  # it counts only without negotiation
         if not NAME.fullmatch(row.port):
             left.append(f"{row.port!r} has a name that gb10 puts into no command; rename it on the switch")
+        elif len({text.partition(" ")[0] for text in row.hosts}) > 1 or not default_name.startswith("qsfp"):
+            left.append(f"{row.port} leads to another switch, or is no QSFP port: gb10 leaves it alone")
         elif bad := [key for key, value in old.items() if not _VALUE.fullmatch(value)]:
             left.append(f"{row.port} does not say its {', '.join(bad)}, so nothing could be taken back")
         elif new:

@@ -355,6 +355,17 @@ def test_a_name_that_would_be_a_command_goes_into_none(world: World) -> None:
     assert "has a name that gb10 puts into no command" in " ".join(document["left"])
 
 
+def test_a_port_that_leads_to_another_switch_is_left_alone(world: World) -> None:
+    for row in world.stand.tables["/interface/bridge/host"]:
+        if ":03:00:" in row["mac-address"]:
+            row["on-interface"] = "ether2"
+        elif row["on-interface"] == "qsfp56-1-1":
+            row["on-interface"] = "qsfp56-2-1"
+    out = world.gb10("plan").stdout
+    assert "ether2 leads to another switch" in out and "qsfp56-2-1 leads to another switch" in out
+    assert "/interface" not in out and "nothing to change" not in out
+
+
 def test_a_switch_that_gb10_does_not_read_has_its_commands_from_the_catalog(world: World) -> None:
     world.row["switch"] = {"model": "sn3700-cumulus"}
     out = world.gb10("plan").stdout
@@ -433,7 +444,8 @@ def test_a_signal_in_a_proof_takes_all_back(world: World, monkeypatch: pytest.Mo
         return World.prove(world)
 
     monkeypatch.setattr(world, "prove", prove)
-    assert world.gb10("apply", "--yes").exit_code != 0
+    result = world.gb10("apply", "--yes", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (130, "interrupted")
     assert len(count) == 2 and json.dumps(world.stand.tables, sort_keys=True) == before
 
 
