@@ -178,7 +178,7 @@ class _Look:
     def __init__(self, order: Order, seconds: int, load: bool = False) -> None:
         from gb10_fleet.switch import settings
 
-        self.silent = ""
+        self.silent, self.faults = "", frozenset[tuple[str, str]]()
         waits = {} if load else {"gb10_switch_samples": 2, "gb10_switch_every_s": seconds}
         self.fleet, self.outcome, self.report = settings.read(replace(order, variables=waits))
         self.before, self.state = self._read(), None
@@ -199,7 +199,7 @@ class _Look:
 
         with tempfile.TemporaryDirectory(prefix="gb10-switch-") as folder:
             try:
-                applying.proof(order, Path(folder))()
+                self.faults = applying.proof(order, Path(folder))()
             except applying.NotProven as error:
                 raise Stop(f"the rails could not be measured: {error}", Outcome.failed) from None
 
@@ -227,6 +227,9 @@ class _Look:
 
         known = catalog.load("switches")
         hosts = list(judging.of_hosts(self.fleet, known["ecn_counters"]["value"]))
+        for name, what in sorted(self.faults):
+            fact = f"the hosts measured {what}"
+            hosts.append(judging.Verdict("not_proven", "error", name, fact, "gb10 validate says all of it"))
         if self.before and self.state:
             rows, found = judging.of_switch(self.fleet, self.before, self.state, known["judged_by"])
             return rows, [*found, *hosts]

@@ -258,7 +258,9 @@ def test_a_host_without_an_answer_is_said(world: World) -> None:
 
 
 def test_under_load_the_hosts_measure_between_two_readings(world: World) -> None:
-    world.checked("--load")
+    world.proofs = [{MTU_FAULT}]
+    document, found = world.checked("--load")
+    assert (MTU_FAULT[0], "not_proven") in found and document["outcome"] == "failed"
     playbooks = [order.playbook for order in world.orders]
     assert playbooks == ["gb10.fleet.switch", "gb10.fleet.validate", "gb10.fleet.switch"] and not world.slept
     assert world.orders[1].variables["gb10_roles"] == ["fabric"]
