@@ -57,6 +57,10 @@ COLLECTION_VARIABLES: Options = {
     "gb10_seed_password_hash": {"type": "str", "no_log": True},
     "gb10_seed_serial": {"type": "str"},
     "gb10_seed_system": {"type": "dict", "default": {}},
+    "gb10_switch": {"type": "dict", "default": {}},
+    "gb10_switch_allow_apply": {"type": "bool", "default": False},
+    "gb10_switch_apply_password": {"type": "str", "no_log": True},
+    "gb10_switch_password": {"type": "str", "no_log": True},
     "gb10_unreachable_max": {"type": "str", "default": "0"},
 }
 
