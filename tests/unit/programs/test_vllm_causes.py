@@ -178,6 +178,42 @@ def test_what_a_process_logs_does_not_end_what_it_prints() -> None:
     assert log.fault and log.fault[0] == "kernel_unsupported"
 
 
+# What carries a log puts before each line: compose (christopherowen/spark-vllm-mxfp4-docker issue 3), journald
+# (community-scripts/ProxmoxVED issue 2047), Docker, Kubernetes, kubectl, a quotation.
+CARRIERS = (
+    *("", "vllm-mxfp4  | ", "> vllm-dspark-1  | ", "Aug 19 18:34:27 vllm vllm[8727]: ", "[pod/vllm-0/server] "),
+    *("2026-08-19T18:34:27.123456789Z stderr F ", "2025-10-09T04:13:06.6371779Z ", "\x1b[2K\x1b[1G"),
+    "2026-08-19T18:34:27+02:00 spark-a docker[8727]: ",
+)
+
+
+@pytest.mark.parametrize("ending", ["", "\r"])
+@pytest.mark.parametrize("before", CARRIERS)
+def test_code_of_a_traceback_is_no_error_whatever_carries_the_log(before: str, ending: str) -> None:
+    """Its words name other faults than the one that was raised."""
+    said = (
+        "Traceback (most recent call last):",
+        '  File "/x/core.py", line 1, in run',
+        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
+        "KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    engine = "(EngineCore pid=120) ERROR 09-13 10:00:01 [core.py:1129] "
+    log = read(*(f"{before}{engine}{line}{ending}" for line in said))
+    assert log.fault == ("weights_unfit", f"{said[-1]} (core.py, run)")
+    assert read(f"{before}(APIServer pid=1) INFO 09-13 10:00:01 [x.py:1] no error, 0 failed{ending}").cause == ""
+
+
+def test_a_traceback_may_begin_behind_other_words() -> None:
+    """SGLang issue 32855."""
+    log = read(
+        "[2026-07-30 01:58:54 TP6] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "/x/scheduler.py", line 4735, in run_scheduler_process',
+        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
+        "KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    assert log.fault and log.fault[0] == "weights_unfit"
+
+
 def test_a_line_that_comes_again_and_again_leaves_room_for_the_cause() -> None:
     log = read(*["plugin x failed to load"] * 50, *(f"plugin {n} failed to load" for n in range(50)), "ValueError: x")
     assert len(log.errors.found) == 20
