@@ -54,8 +54,8 @@ def test_the_command_line(name: str) -> None:
     assert [part for part in EXAMPLES[name]["has"] if part not in line(argv)] == []
 
 
-# How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks issue 3,
-# SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
+# How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks
+# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
 ENDED = (
     ("sglang", "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.", "memory_short"),
     ("sglang", "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "fabric_unreachable"),
