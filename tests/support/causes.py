@@ -255,6 +255,16 @@ FAULTY: list[tuple[str, str, str]] = [
         "/vllm/third_party/deep_gemm/include/deep_gemm/impls/sm121_fp8_mqa_logits.cuh",
     ),
     (
+        *("kernel_unsupported", "vLLM issue 47130, SM120"),
+        "RuntimeError: Assertion error (csrc/apis/../utils/layout.hpp:76): Unknown recipe",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 50660"),
+        "RuntimeError: Assertion error (/workspace/.deps/flashmla-src/csrc/sm90/prefill/sparse/phase1.cuh:614):"
+        " Assertion `res == CUresult::CUDA_SUCCESS` failed.",
+    ),
+    ("weights_unfit", "vLLM issue 51581", "AttributeError: 'QKVParallelLinear' object has no attribute 'weight'"),
+    (
         *("kernel_unsupported", "vLLM, FlashMLA"),
         "RuntimeError: vllm_flashmla_C is not available, likely was not compiled due to insufficient nvcc version",
     ),
