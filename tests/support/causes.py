@@ -327,6 +327,22 @@ FAULTY: list[tuple[str, str, str]] = [
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
     ),
     ("kernel_fault", "CUDA", "torch.AcceleratorError: CUDA error: unspecified launch failure"),
+    ("kernel_fault", "vLLM issue 52877, a GB10", "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+    ("kernel_fault", "NCCL issue 2213, a pair", "*** SIGSEGV received at time=1775734074 on cpu 19 ***"),
+    (
+        *("image_unfit", "vLLM issue 52768"),
+        "transformers.configuration_utils.AmbiguousGlobalPerLayerAttributeError: `head_dim` is a per-layer attribute",
+    ),
+    (
+        *("peer_lost", "MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 159"),
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote"
+        " server shutdown or crash?",
+    ),
+    (
+        *("nccl_failed", "SGLang issue 10216"),
+        "[rank6]:[E909 08:45:31.970959174 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0 Rank 6] Received a dump signal"
+        " due to a collective timeout from this local rank",
+    ),
     ("compile_failed", "FlashInfer issue 2252, a GB10", "RuntimeError: Ninja build failed. Ninja output:"),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.

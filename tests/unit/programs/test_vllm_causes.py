@@ -279,6 +279,26 @@ def test_whoever_misses_its_peer_is_sent_to_the_page_and_not_to_a_dead_host_alon
     assert f"\n## {chapter}\n" in (ROOT / "docs/inventory.md").read_text()
 
 
+def test_what_a_hook_of_docker_says_has_several_lines() -> None:
+    """eugr/spark-vllm-docker issue 129."""
+    said = (
+        f"docker: Error response from daemon: {CONTAINER} failed: error running prestart hook #0: exit status 1, stderr:"
+        " Using requested mode 'cdi'",
+        "invoking the NVIDIA Container Runtime Hook directly (e.g. the docker --gpus flag) is not supported.",
+    )
+    failure = verdict_of_end(127, read(*said, "Run 'docker run --help' for more information"), 0)
+    assert failure.verdict == "docker_refused" and "runtime hook directly" in failure.text.lower()
+
+
+def test_an_error_of_pytorchs_own_code_is_one_without_the_word() -> None:
+    """NCCL issue 2213, and a line of NCCL beside it that is none."""
+    log = read(
+        "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr",
+        "[rank0]:[E909 08:45:31.9 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: x",
+    )
+    assert log.fault and log.fault[0] == "nccl_failed"
+
+
 def test_every_verdict_of_the_tables_has_a_way_out() -> None:
     config = new_log().config
     named = {verdict for table in (config.failures, config.remarks, config.docker_said) for verdict, _ in table}

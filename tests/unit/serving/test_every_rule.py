@@ -207,7 +207,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
     "dflash_attention_026": (
         made(f"{DFLASH}}}", version="0.26.0"),
-        made(f'{DFLASH},"attention_backend":"TRITON_ATTN"}}', version="0.26.0"),
+        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0"),
     ),
     "dflash_unfilled_024": (made(f"{DFLASH}}}", version="0.24.0"), made(f"{DFLASH}}}", version="0.25.0")),
     "deep_gemm_024": (

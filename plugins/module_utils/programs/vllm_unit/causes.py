@@ -31,9 +31,11 @@ _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
 _FINISHED = "For further information"
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
-# NCCL warns of what ends it, and kernels print what they are not made for.
+# NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
-    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file", re.IGNORECASE
+    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
+    r"\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    re.IGNORECASE,
 )
 
 
