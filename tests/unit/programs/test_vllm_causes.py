@@ -282,8 +282,8 @@ def test_whoever_misses_its_peer_is_sent_to_the_page_and_not_to_a_dead_host_alon
 def test_what_a_hook_of_docker_says_has_several_lines() -> None:
     """eugr/spark-vllm-docker issue 129."""
     said = (
-        f"docker: Error response from daemon: {CONTAINER} failed: error running prestart hook #0: exit status 1, stderr:"
-        " Using requested mode 'cdi'",
+        f"docker: Error response from daemon: {CONTAINER} failed: error running prestart hook #0: exit status 1,"
+        " stderr: Using requested mode 'cdi'",
         "invoking the NVIDIA Container Runtime Hook directly (e.g. the docker --gpus flag) is not supported.",
     )
     failure = verdict_of_end(127, read(*said, "Run 'docker run --help' for more information"), 0)
