@@ -214,6 +214,18 @@ def test_a_traceback_may_begin_behind_other_words() -> None:
     assert log.fault and log.fault[0] == "weights_unfit"
 
 
+def test_a_traceback_that_is_quoted_within_a_line_begins_none() -> None:
+    quoted = "RuntimeError: the worker said 'Traceback (most recent call last): ...', no kernel image is available"
+    log = read(quoted, "INFO: nothing of note", "ValueError: a consequence")
+    assert log.fault == ("kernel_unsupported", quoted)
+    ray = read(
+        "(EngineCore pid=1) Traceback (most recent call last): [repeated 2x across cluster]",
+        "(EngineCore pid=1)     raise torch.OutOfMemoryError()",
+        "(EngineCore pid=1) KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    assert ray.fault and ray.fault[0] == "weights_unfit"
+
+
 def test_a_line_that_comes_again_and_again_leaves_room_for_the_cause() -> None:
     log = read(*["plugin x failed to load"] * 50, *(f"plugin {n} failed to load" for n in range(50)), "ValueError: x")
     assert len(log.errors.found) == 20

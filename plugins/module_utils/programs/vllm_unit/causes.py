@@ -24,7 +24,8 @@ _CARRIED = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?"
     r"(?:[\w.-]{1,64} [\w.@-]{1,64}\[\d{1,7}\]: )?"
 )
-_TRACEBACK = "Traceback (most recent call last):"
+# Its beginning ends a line; within one somebody quotes it.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \[repeated \d+x across cluster\])?\s*$")
 _FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
 # pydantic says on the next lines what is wrong; argparse passes on what it says.
 _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
@@ -68,7 +69,7 @@ class Errors:
         text = line[beginning.end() :] if beginning else line
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
-        if _TRACEBACK in text:
+        if _TRACEBACK.search(text):
             if len(self.frames) >= MOST_PROCESSES:
                 del self.frames[next(iter(self.frames))]
             self.frames[process] = ""
