@@ -50,7 +50,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
         ("E: Failed to fetch https://x/p.deb  Invalid response from proxy: HTTP/1.1 407 Proxy Authentication Required",
          "apt_proxy_login"),
         ("E: Failed to fetch http://x/p.deb  403  Forbidden [IP: 198.18.7.1 3128]", "apt_forbidden"),
-        # Of the source of apt 2.8 and 3.0 and dpkg 1.22.
+        # As apt and dpkg word it; not all seen on a host.
         ("Error: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt)", "apt_locked"),
         ("E: Could not open lock file /var/lib/dpkg/lock-frontend - open (30: Read-only file system)\n"
          "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?", "disk_refuses"),
