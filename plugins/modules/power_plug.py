@@ -12,15 +12,16 @@ module: power_plug
 short_description: Read or switch the plug of a host
 version_added: "0.1.0"
 description:
-  - The controller asks the plug that C(gb10_power_plug) of the host names, and switches it. The host itself is asked for nothing but
-    whether it still answers.
-  - It is a step of C(gb10 power), which halts a host before, and has all of it back after. Alone it cuts the power of a host that runs.
+  - The controller asks the plug that C(gb10_power_plug) of the host names, and switches it. The host itself is asked
+    for nothing but whether it still answers.
+  - It is a step of C(gb10 power), which halts a host before, and has all of it back after. Alone it cuts the power of a
+    host that runs.
 options:
   verb:
     description:
       - C(read) changes nothing.
-      - C(halted) waits until the host gives no answer and its plug says that it takes no power, or, without a meter, gives none for long. A
-        host that does not get there is a failure.
+      - C(halted) waits until the host gives no answer and its plug says that it takes no power, or, without a meter,
+        until it gave none for long. A host that does not get there is a failure.
       - C(cut) switches the plug off, C(restore) switches it on.
     type: str
     choices: [read, halted, cut, restore]

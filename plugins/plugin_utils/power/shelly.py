@@ -9,13 +9,13 @@ import hashlib
 import re
 import secrets
 from typing import Any
-from urllib.request import parse_http_list, parse_keqv_list
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power import http_plug
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.plug import PlugError, figure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting
 
 USER = "admin"  # the only one that a Shelly has
+_PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
 _WORD = re.compile(r"[!#-\[\]-~ ]{1,200}\Z")  # what may stand between quotes
 
 
@@ -51,10 +51,7 @@ class Plug:
     def _authorization(self, challenge: str, path: str, password: str) -> str:
         """The answer to a challenge. Nothing weaker than SHA-256: whoever stands between would ask for that."""
         kind, _, rest = challenge.partition(" ")
-        try:
-            asked = parse_keqv_list(parse_http_list(rest))
-        except (ValueError, IndexError):
-            asked = {}
+        asked = {name.lower(): quoted or bare for name, quoted, bare in _PAIR.findall(rest)}
         realm, nonce = asked.get("realm", ""), asked.get("nonce", "")
         fits = kind.lower() == "digest" and asked.get("algorithm") == "SHA-256" and asked.get("qop") == "auth"
         if not (fits and _WORD.match(realm) and _WORD.match(nonce)):
