@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 PASSWORD = "lab-plug-password"  # noqa: S105 - of a stand-in
@@ -66,14 +66,14 @@ class _Handler(BaseHTTPRequestHandler):
     def reply(self, data: Any) -> tuple[int, Any, dict[str, str]]:
         raise NotImplementedError
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_args: Any) -> None:
         pass
 
 
 class Shelly(_Handler):
     """Component switch:0, behind a digest by SHA-256."""
 
-    nonces: set[str] = set()
+    nonces: ClassVar[set[str]] = set()
 
     def reply(self, data: Any) -> tuple[int, Any, dict[str, str]]:
         if not self._allowed():
@@ -154,7 +154,7 @@ def serving(handler: type[_Handler], outlet: Outlet) -> Iterator[tuple[int, list
 
 @contextlib.contextmanager
 def pdu(outlet: Outlet, *, state: str, command: str, watts: str) -> Iterator[int]:
-    """An agent of SNMP version 2c with three objects, as APC's: off is 1 and on is 2 to read, on is 1 and off is 2 to set."""
+    """An agent of SNMP version 2c with three objects, as APC's: off is 1 and on is 2 to read, the other way to set."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind(("127.0.0.1", 0))
         line.settimeout(0.1)

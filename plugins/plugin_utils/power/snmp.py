@@ -47,12 +47,11 @@ class Plug:
         except ImportError:
             text = f"{self._setting.words}: pysnmp is not on this machine; pip install 'gb10-fleet[power]'"
             raise PlugError(text) from None
-        except (OSError, TimeoutError) as problem:
-            why = str(problem) or "timed out"
-            raise PlugError(f"{self._setting.words}: no answer: {why}; see that it is on the network") from None
+        except OSError as problem:  # a time that is over, too
+            error, wrong, said = str(problem) or "timed out", None, None
         if error or wrong:
-            text = f"{self._setting.words}: SNMP: {error or wrong.prettyPrint()}"
-            raise PlugError(f"{text[:300]}; see its address, that it takes the secret, and whether it may write")
+            text = f"{self._setting.words}: no answer: {error or wrong.prettyPrint()}"[:300]
+            raise PlugError(f"{text}; see its address, that it takes the secret, and whether it may write")
         if type(said).__name__ in ("Integer", "Integer32", "Gauge32", "Unsigned32"):
             return int(said)
         if optional:
