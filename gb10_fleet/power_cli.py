@@ -186,7 +186,7 @@ class _Power:
         if locks.owner(place(self.inventories)):
             raise Stop("a rollout is at work on this fleet: see `gb10 status`", Outcome.refused)
         before = self._before(mine)
-        self._run(mine, "gb10.fleet.power", check=True)
+        self._run(mine, self._playbook, check=True)
         self.person.say(*self._told(mine), "--check: nothing was changed")
         return before
 
@@ -198,7 +198,7 @@ class _Power:
                 before = self._before(mine)
                 self.person.say(*(f"{name}: {one.words}" for name, one in before.items()), *self._told(mine))
                 self.person.consent(f"{self._question} {', '.join(before)}?")
-                self._run(mine, "gb10.fleet.power")
+                self._run(mine, self._playbook)
                 if self.act is not Act.off:
                     self._prove(mine)
         except locks.Busy as error:
@@ -206,6 +206,11 @@ class _Power:
         except OSError as error:
             raise Stop(f"{folder}: {error.strerror}; this user must be able to write there", Outcome.failed) from None
         return seen(mine)
+
+    @property
+    def _playbook(self) -> str:
+        """Nothing is drained of a host that hangs, or that is off."""
+        return "gb10.fleet.power_now" if self.hard or self.act is Act.on else "gb10.fleet.power"
 
     @property
     def _question(self) -> str:
@@ -264,7 +269,7 @@ class _Power:
 
     def _prove(self, mine: Sequence[Host]) -> None:
         """Routers send nothing before the proof."""
-        for playbook in ("gb10.fleet.validate", "gb10.fleet.rejoin"):
+        for playbook in ("gb10.fleet.serve", "gb10.fleet.validate", "gb10.fleet.rejoin"):
             self._run(mine, playbook)
 
 

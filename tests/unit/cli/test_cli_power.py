@@ -94,13 +94,19 @@ def test_a_cycle_has_the_cluster_drained_and_the_proof_before_requests(world: Wo
     done = world.gb10("spark-a", "cycle", "--yes", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["hosts"]["spark-a"]["on"]
-    assert [order.playbook.rpartition(".")[2] for order in world.orders] == ["power", "validate", "rejoin"]
+    assert [order.playbook.rpartition(".")[2] for order in world.orders] == ["power", "serve", "validate", "rejoin"]
     assert {order.limit for order in world.orders} == {"spark-a,spark-b"}
     assert world.said == {
         "hosts": ["spark-a"], "cuts": True, "restores": True, "hard": False, "sharing": {"spark-a": 1},
         "off_s": catalog.load("plugs")["off_s"]["value"],
     }  # fmt: skip
     assert plugs.PASSWORD not in str(world.orders)
+
+
+def test_of_a_host_that_hangs_nothing_is_drained(world: World) -> None:
+    done = world.gb10("spark-a", "cycle", "--hard", "--yes")
+    assert world.orders[0].playbook == "gb10.fleet.power_now" and world.said["hard"]
+    assert "what is not on disk is lost" in done.output
 
 
 def test_off_leaves_it_off_and_proves_nothing(world: World) -> None:
