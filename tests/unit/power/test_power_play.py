@@ -11,7 +11,7 @@ from tests.support.plays import put_ssh, run_playbook
 # The boot id is another one after each order to the plug, as the file of the plug says.
 SSH = """#!/bin/bash
 for word in "$@"; do command=$word; done
-case "$command" in *boot_id*) echo 5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001;; 
+case "$command" in *boot_id*) echo 5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001;;
   *) echo "unexpected: $command" >&2; exit 1;;
 esac
 """
