@@ -97,7 +97,7 @@ class Shelly(_Handler):
         if told.get("nonce") not in self.nonces or told.get("uri") != self.path:
             return False
         first, second = _hash("admin", REALM, PASSWORD), _hash(self.command, self.path)
-        return told["response"] == _hash(first, told["nonce"], told["nc"], told["cnonce"], "auth", second)
+        return _hash(first, told["nonce"], told["nc"], told["cnonce"], "auth", second) == told["response"]
 
 
 def _hash(*parts: str) -> str:

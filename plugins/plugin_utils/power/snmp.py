@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.plug import PlugError, figure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting
 
+_NO_METER = -1
+_LEAST = 8  # characters of a passphrase of SNMP 3
 _TRIES = 2  # a packet of UDP may be lost
 
 
@@ -35,7 +38,7 @@ class Plug:
         if "watts" not in self._model:
             return None
         said = self._ask(self._oid("watts"), optional=True)
-        return figure(self._setting, None if said is None else said * self._model["scale"])
+        return figure(self._setting, None if said == _NO_METER else said)
 
     def _oid(self, what: str) -> str:
         return str(self._model[what]).format(outlet=self._setting.outlet)
@@ -59,11 +62,12 @@ class Plug:
         raise PlugError(f"{self._setting.words}: it has no such outlet; correct model and outlet")
 
     async def _exchange(self, oid: str, value: int | None) -> tuple[Any, Any, Any]:
-        from pysnmp.hlapi.v3arch import asyncio as snmp
-
+        snmp: Any = importlib.import_module("pysnmp.hlapi.v3arch.asyncio")  # it comes without types
         whole = catalog.load("plugs")["answer_s"]["value"]
         setting, password = self._setting, self._setting.password()
-        who: Any = snmp.CommunityData(password, mpModel=1)  # noqa: S508 - many PDUs have no other version
+        if setting.user and len(password) < _LEAST:
+            raise PlugError(f"{setting.words}: the secret of SNMP 3 has {_LEAST} characters at least; set such a one")
+        who: Any = snmp.CommunityData(password, mpModel=1)
         if setting.user:
             sha, aes = snmp.usmHMAC192SHA256AuthProtocol, snmp.usmAesCfb128Protocol
             who = snmp.UsmUserData(setting.user, password, password, authProtocol=sha, privProtocol=aes)

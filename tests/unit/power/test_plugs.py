@@ -95,6 +95,16 @@ def test_without_a_meter_there_are_no_watts(kind: str) -> None:
         assert plug(setting(kind, port)).watts() is None
 
 
+def test_a_pdu_that_says_minus_one_has_no_meter() -> None:
+    with stand_in("snmp", lab.Outlet(watts=lambda: -1)) as port:
+        assert plug(setting("snmp", port)).watts() is None
+
+
+def test_a_short_passphrase_is_refused_by_name() -> None:
+    with pytest.raises(PlugError, match="8 characters"):
+        plug(setting("snmp", 1, user="gb10", secret=WRONG[:5])).state()
+
+
 def test_one_that_takes_the_order_and_does_nothing(quick: None) -> None:
     outlet = lab.Outlet()
     outlet.turn = lambda on: None  # type: ignore[method-assign]
