@@ -93,7 +93,9 @@ class Shelly(_Handler):
         return 200, {"id": 0, "output": self.outlet.on, **({} if watts is None else {"apower": watts})}, {}
 
     def _allowed(self) -> bool:
-        told = dict(re.findall(r'(\w+)="?([^",]+)"?', self.headers.get("Authorization", "").partition(" ")[2]))
+        told: dict[str, str] = dict(
+            re.findall(r'(\w+)="?([^",]+)"?', self.headers.get("Authorization", "").partition(" ")[2])
+        )
         if told.get("nonce") not in self.nonces or told.get("uri") != self.path:
             return False
         first, second = _hash("admin", REALM, PASSWORD), _hash(self.command, self.path)
