@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, power_cli
+from gb10_fleet import cli, power_cli, retire_cli
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 from gb10_fleet.seed import cli as seed_cli
@@ -65,6 +65,10 @@ def outlet() -> plugs.Outlet:
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outlet: plugs.Outlet) -> Iterator[World]:
     with plugs.serving(plugs.Shelly, outlet) as (mine, _), plugs.serving(plugs.Shelly, plugs.Outlet()) as (other, _):
         yield World(monkeypatch, tmp_path, {"spark-a": mine, "spark-b": other})
+
+
+def test_no_host_knows_the_secret_of_its_plug() -> None:
+    assert "gb10_power_plug" not in retire_cli.secrets() and "vllm_api_key" in retire_cli.secrets()
 
 
 def test_state_asks_every_plug_and_no_host(world: World) -> None:
