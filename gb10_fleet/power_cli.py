@@ -269,7 +269,7 @@ class _Power:
 
     def _prove(self, mine: Sequence[Host]) -> None:
         """Routers send nothing before the proof."""
-        for playbook in ("gb10.fleet.serve", "gb10.fleet.validate", "gb10.fleet.rejoin"):
+        for playbook in ("gb10.fleet.power_prove", "gb10.fleet.rejoin"):
             self._run(mine, playbook)
 
 

@@ -98,7 +98,7 @@ def test_a_cycle_has_the_cluster_drained_and_the_proof_before_requests(world: Wo
     done = world.gb10("spark-a", "cycle", "--yes", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["hosts"]["spark-a"]["on"]
-    assert [order.playbook.rpartition(".")[2] for order in world.orders] == ["power", "serve", "validate", "rejoin"]
+    assert [order.playbook.rpartition(".")[2] for order in world.orders] == ["power", "power_prove", "rejoin"]
     assert {order.limit for order in world.orders} == {"spark-a,spark-b"}
     assert world.said == {
         "hosts": ["spark-a"], "cuts": True, "restores": True, "hard": False, "sharing": {"spark-a": 1},
@@ -126,9 +126,9 @@ def test_a_failure_is_the_end_and_its_reason_is_told(world: World) -> None:
     done = world.gb10("spark-a", "cycle", "--yes", "--json")
     assert (done.exit_code, len(world.orders)) == (2, 1)
     assert "it does not halt" in json.loads(done.stdout)["error"]
-    world.outcomes = {"gb10.fleet.validate": Outcome.failed}
+    world.outcomes = {"gb10.fleet.power_prove": Outcome.failed}
     assert world.gb10("spark-a", "on", "--yes").exit_code == 2
-    assert world.orders[-1].playbook == "gb10.fleet.validate", "routers send nothing to what is not proven"
+    assert world.orders[-1].playbook == "gb10.fleet.power_prove", "routers send nothing to what is not proven"
 
 
 def test_nobody_is_there_to_ask(world: World, outlet: plugs.Outlet) -> None:
