@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from gb10_fleet.ending import show
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.rollout import locks
+from gb10_fleet.rollout import locks, words
 from gb10_fleet.rollout.journal import place
 from gb10_fleet.up.people import Person, Stop
 
@@ -86,6 +86,8 @@ def power(
         raise typer.BadParameter("--metrics goes with state, --hard with off and cycle")
     if not hosts and act is not Act.state:
         raise typer.BadParameter(f"name the hosts: gb10 power HOST {act}")
+    if ctx.obj and words.read(ctx.obj).subset:
+        raise typer.BadParameter("--limit: name the hosts before the word what to do, as in gb10 power HOST off")
     person, ended = Person(yes, as_json), Outcome.done
     document: dict[str, Any] = {}
     try:

@@ -178,3 +178,9 @@ def test_wrong_words(world: World, words: tuple[str, ...]) -> None:
     assert world.gb10(*words, "--yes").exit_code == 2
     assert not world.orders
     assert "error" in json.loads(world.gb10(*words, "--json").stdout)
+
+
+def test_another_limit_would_leave_the_plug_alone_and_say_done(world: World) -> None:
+    argv = ["power", "spark-a", "off", "--yes", "-i", str(world.folder), "--", "--limit", "spark-c"]
+    done = CLI.invoke(cli.app, argv)
+    assert done.exit_code == 2 and "name the hosts before" in done.output and not world.orders

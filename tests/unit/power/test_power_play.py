@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import plugs
-from tests.support.plays import put_ssh, run_playbook
+from tests.support.plays import Plays, put_ssh, run_playbook
 
 # The boot id is another one after each order to the plug, as the file of the plug says.
 SSH = """#!/bin/bash
@@ -63,3 +63,11 @@ def test_nothing_is_switched_unasked(tmp_path: Path) -> None:
     put_ssh(tmp_path, SSH)
     code, output = run_playbook(tmp_path, {"spark-a": {"ansible_host": "kind-fine"}}, PLAY)
     assert code != 0 and "gb10_power is not set" in output
+
+
+def test_what_serves_nothing_is_proven_and_rejoins(tmp_path: Path) -> None:
+    plays = Plays(tmp_path)
+    host = {"spark-a": {"ansible_host": "kind-ok", "gb10_roles": ["page_cache"], "ansible_become": False}}
+    for name, words in (("power_prove", "healthy: 1 host"), ("rejoin", "Name those that still keep it out")):
+        code, output = plays.play(host, PLAY.replace("power_now", name))
+        assert code == 0 and words in output, output
