@@ -47,7 +47,7 @@ def ask(
         _limit(connection, until)
         if not owner(connection):
             raise Stranger("no process of the service is known to have the port")
-        status, _, body = exchange(connection, address, port, path, until=until, most=most, data=data, headers=headers)
+        status, __, body = exchange(connection, address, port, path, until=until, most=most, data=data, headers=headers)
         return status, body
 
 

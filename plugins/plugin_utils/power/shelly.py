@@ -50,7 +50,7 @@ class Plug:
 
     def _authorization(self, challenge: str, path: str, password: str) -> str:
         """The answer to a challenge. Nothing weaker than SHA-256: whoever stands between would ask for that."""
-        kind, _, rest = challenge.partition(" ")
+        kind, __, rest = challenge.partition(" ")
         asked = {name.lower(): quoted or bare for name, quoted, bare in _PAIR.findall(rest)}
         realm, nonce = asked.get("realm", ""), asked.get("nonce", "")
         fits = kind.lower() == "digest" and asked.get("algorithm") == "SHA-256" and asked.get("qop") == "auth"

@@ -79,7 +79,7 @@ class Plug:
                 )
                 call, new = (snmp.get_cmd, ()) if value is None else (snmp.set_cmd, (snmp.Integer32(value),))
                 what = snmp.ObjectType(snmp.ObjectIdentity(oid), *new)
-                error, wrong, _, found = await call(engine, who, way, snmp.ContextData(), what, lookupMib=False)
+                error, wrong, __, found = await call(engine, who, way, snmp.ContextData(), what, lookupMib=False)
         finally:
             engine.close_dispatcher()
         return error, wrong, found[0][1] if found else None

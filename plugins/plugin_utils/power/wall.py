@@ -60,8 +60,8 @@ def _watts(setting: Setting) -> float | None:
 def exposition(found: Mapping[str, tuple[bool | None, float | None]], places: Mapping[str, Any]) -> str:
     """Plugs as Prometheus reads them. Hosts behind one plug have one sample, which names them all."""
     mine = {name: ",".join(other for other in found if places[other] == places[name]) for name in found}
-    on = {mine[name]: float(bool(state)) for name, (state, _) in found.items()}
-    watts = {mine[name]: figure for name, (_, figure) in found.items() if figure is not None}
+    on = {mine[name]: float(bool(state)) for name, (state, __) in found.items()}
+    watts = {mine[name]: figure for name, (__, figure) in found.items() if figure is not None}
     lines = []
     for name, about, samples in (
         ("gb10_plug_on", "1 where the plug of a host is on.", on),
