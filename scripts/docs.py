@@ -38,7 +38,7 @@ LABELS = {
 PARTS: dict[str, tuple[str, ...]] = {
     "Start": (
         "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md", "docs/retire.md",
-        "docs/discover.md",
+        "docs/accounts.md", "docs/discover.md",
         "docs/inventory.md", "docs/consent.md", "docs/glossary.md",
     ),
     "Run": (
