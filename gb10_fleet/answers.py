@@ -85,6 +85,7 @@ class WhyHost(TypedDict):
     timeline: list[dict[str, Any]]
     unknown: dict[str, str]
     load: NotRequired[dict[str, Any]]
+    cold_power: NotRequired[str]  # where a cold start may cure it
 
 
 class Why(Ended):
@@ -348,6 +349,22 @@ class SwitchApplied(TypedDict):
     stuck: list[str]
 
 
+class PlugSeen(TypedDict):
+    """The plug of a host; `watts` is null without a meter, `error` says why nothing is known."""
+
+    plug: str
+    on: bool | None
+    watts: float | None
+    error: str | None
+
+
+class Powered(TypedDict):
+    """How the plugs are at the end, by host."""
+
+    outcome: End
+    hosts: dict[str, PlugSeen]
+
+
 class Retired(TypedDict):
     """What was taken off a host; `before`, `after`: names with gb10 in them; `secrets`: what it knew, by variable."""
 
@@ -426,6 +443,7 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     "switch check": (SwitchChecked,),
     "switch plan": (SwitchPlanned,),
     "switch apply": (SwitchApplied,),
+    "power": (Powered,),
     "retire": (Retired,),
     "replace": (Replaced,),
 }

@@ -43,7 +43,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Run": (
         "docs/doctor.md", "docs/health.md", "docs/monitoring.md", "docs/troubleshooting.md",
-        "docs/evidence.md", "docs/drift.md", "docs/services.md", "docs/rollout.md",
+        "docs/evidence.md", "docs/drift.md", "docs/services.md", "docs/rollout.md", "docs/power.md",
         "docs/notify.md", "docs/switch.md",
         "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",

@@ -48,6 +48,7 @@ COLLECTION_VARIABLES: Options = {
     "gb10_roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
     "gb10_notify": {"type": "raw"},
     "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
+    "gb10_power_plug": {"type": "dict", "no_log": True},
     "gb10_recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
     "gb10_release_evidence": {"type": "bool", "default": False},
     "gb10_reserved": {"type": "str"},

@@ -79,6 +79,14 @@ def test_a_reservation_that_says_no_day_is_named() -> None:
     assert "write WHO until DAY" in finding.way_out
 
 
+def test_a_wrong_plug_is_named_without_its_secret() -> None:
+    plug = {"kind": "netio", "address": "192.0.2.50", "outlet": 1, "user": "gb10", "secret": "s3cret"}
+    assert evaluate(subject({**PAIR, "gb10_power_plug": plug})) == []
+    finding = only(evaluate(subject({**PAIR, "gb10_power_plug": {**plug, "outlet": "one"}})))
+    assert (finding.id, finding.fact) == ("bad_variable", "gb10_power_plug.outlet is 'one'")
+    assert "s3cret" not in str(finding)
+
+
 BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
 
 
