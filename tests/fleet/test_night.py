@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.night import ROLES, UNIT, Night
+from tests.fleet.night import UNIT, Night
 from tests.support import runbooks
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -90,7 +90,7 @@ PAGES = [
     Page("Gb10CollectorStopped", "systemctl stop gb10-metrics-now.timer gb10-metrics-history.timer"),
     Page(
         "Gb10CollectorAbsent",
-        "systemctl disable --now gb10-metrics-now.timer gb10-metrics-history.timer; rm /var/lib/gb10-metrics/node-exporter/*",
+        "systemctl disable --now gb10-metrics-now.timer gb10-metrics-history.timer; rm /var/lib/gb10-metrics/*/gb10_*",
     ),
     Page("Gb10GatewayDown", "systemctl stop gb10-gateway"),
     Page("Gb10HostSilent", "systemctl stop prometheus-node-exporter"),

@@ -50,8 +50,8 @@ def test_what_a_page_says_to_type_can_be_typed(alert: str) -> None:
 PLACES = {"HOST": "spark-a", "CLUSTER": "spark-a", "SERVICE": "vllm", "NAME": "vllm", "MODEL": "a/b", "RUN": "r1",
           "UNIT": "gb10-vllm.service", "PORT": "8000"}  # fmt: skip
 PROGRAMS = {
-    "curl", "df", "docker", "du", "free", "fwupdmgr", "grep", "journalctl", "nvidia-smi", "nvme", "poweroff", "ps", "ssh",
-    "systemctl", "timedatectl",
+    "curl", "df", "docker", "du", "free", "fwupdmgr", "grep", "journalctl", "nvidia-smi", "nvme", "poweroff", "ps",
+    "ssh", "systemctl", "timedatectl",
 }  # fmt: skip
 
 
