@@ -43,7 +43,7 @@ def test_what_a_page_says_to_type_can_be_typed(alert: str) -> None:
     typed = list(runbooks.spans(alert))
     ours = [span for span in typed if re.match(r"gb10 (?!plan)", span)]
     assert [span for span in ours if " -i inventory/mine" not in span] == []
-    roots = r"(systemctl (start|restart|stop) |nvme |nvidia-smi -(lgc|rgc))"
+    roots = r"(systemctl (start|restart|stop) |journalctl |docker |nvme |nvidia-smi -(lgc|rgc))"
     assert [span for span in typed if re.match(roots, span)] == [], "sudo is missing"
 
 
