@@ -30,7 +30,7 @@ from tests.support.rig import ROOT
 ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monitoring"]
 UNIT = "gb10-vllm.service"
 HERE_S = "198.18.7.1"  # this machine, to the hosts of the lab
-ASKS_S, AFTER_S, WAIT_S = 5, 5, 150.0
+ASKS_S, WAIT_S = 5, 150.0
 CERTIFICATES = "/etc/gb10-certificate"
 # At each boot, before anything asks for its name. Docker's store lies on the container's own file system.
 BOOT = f"""
@@ -131,12 +131,7 @@ class Night(Two):
         (self.inventory / "hosts.yml").write_text(yaml.safe_dump(known))
 
     def ask_all(self) -> None:
-        """Start the Prometheus that judges. Planned work leaves seconds to what it has caused, not minutes."""
-        for host in self.fleet.hosts:
-            settings = "/etc/gb10-fleet/metrics.json"
-            known = json.loads(self.fleet.shell(host, f"cat {settings}"))
-            known["planned"]["after_s"] = AFTER_S
-            self.fleet.shell(host, f"cat >{settings} <<'END'\n{json.dumps(known)}\nEND")
+        """Start the Prometheus that judges."""
         made = rules.render({**rules.figures(interval_s=ASKS_S), "gateway_s": 60}, "https://example.com")
         for group in made["groups"]:
             for rule in group["rules"]:
@@ -203,9 +198,15 @@ class Night(Two):
             assert time.monotonic() < end, what()
             time.sleep(0.5)
 
-    def collect(self, *hosts: str) -> None:
-        for host in hosts or self.fleet.hosts:
+    def collect(self) -> None:
+        for host in self.fleet.hosts:
             self.fleet.shell(host, "systemctl start gb10-metrics-now gb10-metrics-history")
+
+    def time_passes(self) -> None:
+        """What is left of planned work for what it has caused is over on all hosts."""
+        for host in self.fleet.hosts:
+            self.fleet.shell(host, "rm -f /var/lib/gb10-metrics/planned/*")
+        self.collect()
 
     def serves(self) -> bool:
         """Whether each host does, and the router sends requests to both."""

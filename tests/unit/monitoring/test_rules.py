@@ -146,12 +146,12 @@ def group(series: dict[str, list[str]], expected: dict[int, list[str]], asked: s
 
 
 # So many readings pass until it is certain: one of the collector is missing, a median turns, a span is without a token.
-# What was answered within planned work is no fault afterwards.
-LOOKS_BACK = {"Gb10GatewayErrors": KNOWN["gateway_s"]}
 BLIND = {"Gb10CollectorStopped": 5, "Gb10EngineHung": 13, "Gb10SloSlow": 20, **dict.fromkeys(MEDIANS, 2)}
 # So many pass until a window of five minutes has enough good requests again.
 LAG = {"Gb10RailErrors": KNOWN["history_s"] // KNOWN["interval_s"], "Gb10SloSlow": 8, "Gb10SloErrors": 20,
        "Gb10GatewayErrors": KNOWN["gateway_s"] // KNOWN["interval_s"]}  # fmt: skip
+# What was answered within planned work is no fault afterwards.
+LOOKS_BACK = {"Gb10GatewayErrors": KNOWN["gateway_s"]}
 ALWAYS = "Gb10Heartbeat"
 
 
