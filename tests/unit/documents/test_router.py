@@ -346,6 +346,13 @@ def test_no_key_is_in_a_log_or_among_arguments(fleet: Fleet) -> None:
     assert all(FLEET_KEY not in " ".join(map(str, process.args)) for process in fleet.processes)  # type: ignore[arg-type]
 
 
+def test_a_router_that_asks_how_a_replica_is_counts_as_no_request(fleet: Fleet) -> None:
+    """Else a replica that its operator has stopped would be a gateway whose requests all fail."""
+    texts = [path.read_text() for path in fleet.folder.rglob("access.log")]
+    lines = [line for text in texts for line in text.splitlines() if '"(fleet)"' in line]
+    assert lines and [line for line in lines if "/health" in line] == []
+
+
 def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:
     config = fleet.document(fleet.head)["/etc/gb10-fleet/router.cfg"]
     entrances = [line.split()[1] for line in config.splitlines() if line.split()[:1] == ["bind"]]
