@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.llama_cpp import ENGINE
 
 from tests.realvllm.llama import ENTRY, GGUF, SERVER
 from tests.support.service_plans import made
@@ -77,7 +79,7 @@ def test_it_loads_serves_is_proven_counted_and_stopped(served: Callable[..., Hos
         "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, 90
     )
     assert said.status == 200 and '"completion_tokens":4' in said.body, said
-    found = counters.parse(ask("/metrics", None, 5).body)
+    found = counters.parse(in_names_of_vllm(ask("/metrics", None, 5).body, ENGINE.metrics))
     assert found["running"] == 0 and (found["generated_tokens"] or 0) > 0 and (found["prompt_tokens"] or 0) > 0
     assert host.stop() == 0
 

@@ -102,9 +102,9 @@ def test_readiness(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
-    text = EXAMPLES[name]["metrics"]
-    assert text.startswith(f"{ENGINES[name].metrics}:")
-    found = counters.parse(text)
+    settings = json.dumps(made({"own": entry(name)})["own"].program)
+    said = counters.service_of("vllm-own", settings, "/etc/gb10-fleet/vllm-own.json").naming
+    found = counters.parse(in_names_of_vllm(EXAMPLES[name]["metrics"], said))
     assert [found[key] for key in ("running", "waiting", "generated_tokens", "prompt_tokens")] == [2, 1, 8, 178]
 
 
@@ -253,10 +253,11 @@ def test_what_streams_not_is_no_time_to_the_first_token() -> None:
             ("true", "count", 2),
         )
     )
-    renamed = in_names_of_vllm(text)
+    renamed = in_names_of_vllm(text, ENGINES["sglang"].metrics)
     assert "12.0" not in renamed
     assert 'vllm:time_to_first_token_seconds_sum{is_streaming="true",model_name="m"} 0.5' in renamed
-    assert in_names_of_vllm("llamacpp:n_decode_total 18\n") == "llamacpp:n_decode_total 18\n"
+    unknown = "llamacpp:n_decode_total 18\n"
+    assert in_names_of_vllm(unknown, ENGINES["llama_cpp"].metrics) == unknown
 
 
 def test_the_flags_of_sglang_are_those_of_every_version_that_was_read() -> None:

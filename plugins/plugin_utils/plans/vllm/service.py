@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import Naming
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
@@ -328,6 +329,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "measures": _measures(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
+        **_metrics(service.engine.metrics),
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
@@ -385,6 +387,11 @@ def _log(name: str) -> Mapping[str, Any]:
     known = catalog.load("units")
     nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
     return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
+
+
+def _metrics(naming: Naming) -> dict[str, Any]:
+    """Return what is read on the host by the unit's settings; of vLLM nothing has to be said."""
+    return {} if naming == Naming() else {"metrics": naming._asdict()}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
