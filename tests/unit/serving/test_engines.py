@@ -157,6 +157,7 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
         ({"extra_args": ["--speculative-draft-model-path", "o/d"]}, "extra_args hold --speculative-draft-model-path"),
         ({"max_model_len": -1}, "max_model_len is -1"),
         ({"memory_gib": 7}, "SGLang takes 7.5 GiB beside"),
+        ({"extra_args": ["--tp_size=2"]}, "extra_args hold --tp_size, which the role sets itself"),
     ],
 )
 def test_what_sglang_cannot_do_here_is_refused_by_name(more: dict[str, Any], text: str) -> None:
