@@ -1,4 +1,4 @@
-"""The taught model as one file in GGUF, so that llama.cpp passes the proof of answers with the same weights.
+"""The tiny model as one file in GGUF: with what it was taught, so that llama.cpp passes the proof, or at random.
 
 Its layers are Qwen3's, whose tensors llama.cpp takes as they lie in safetensors: no package is needed to copy them.
 """
@@ -6,6 +6,8 @@ Its layers are Qwen3's, whose tensors llama.cpp takes as they lie in safetensors
 from __future__ import annotations
 
 import json
+import math
+import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +29,9 @@ _IN_A_LAYER = {
 
 
 def write(folder: Path, file: Path) -> None:
-    """Write the model of `folder`, in float32, to `file`."""
-    tensors = list(_tensors(folder / "model.safetensors"))
+    """Write the model of `folder`, in float32, to `file`; one that was taught nothing has random weights."""
+    weights = folder / "model.safetensors"
+    tensors = list(_tensors(weights) if weights.exists() else _random(json.loads((folder / "config.json").read_text())))
     head, place = b"", 0
     for name, shape, content in tensors:
         turned = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
@@ -49,6 +52,24 @@ def _tensors(file: Path) -> Iterator[tuple[str, list[int], bytes]]:
             assert about["dtype"] == "F32", f"{name} is {about['dtype']}"
             first, last = about["data_offsets"]
             yield _name(name), about["shape"], raw[begin + first : begin + last]
+
+
+def _random(config: dict[str, Any]) -> Iterator[tuple[str, list[int], bytes]]:
+    wide, inner, words, head = (config[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "head_dim"))
+    asked, kept = (config[f"num_{key}_heads"] * head for key in ("attention", "key_value"))
+    of_a_layer = {
+        **{"attn_norm": [wide], "ffn_norm": [wide], "attn_q_norm": [head], "attn_k_norm": [head]},
+        **{"attn_q": [asked, wide], "attn_k": [kept, wide], "attn_v": [kept, wide], "attn_output": [wide, asked]},
+        **{"ffn_gate": [inner, wide], "ffn_up": [inner, wide], "ffn_down": [wide, inner]},
+    }
+    shapes = {"token_embd": [words, wide], "output_norm": [wide], "output": [words, wide]}
+    for layer in range(config["num_hidden_layers"]):
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in of_a_layer.items()}
+    chance = random.Random(1)  # noqa: S311 - no secret
+    for name, shape in shapes.items():
+        count = math.prod(shape)
+        numbers = [1.0] * count if name.endswith("norm") else [chance.gauss(0, 0.05) for _ in range(count)]
+        yield f"{name}.weight", shape, struct.pack(f"<{count}f", *numbers)
 
 
 def _name(name: str) -> str:

@@ -6,14 +6,17 @@ import hashlib
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
 
 from tests.fleet.fleet import PYTHON, Fleet
 from tests.fleet.rollouts import GB10
+from tests.realvllm import fleet as real_fleet
 from tests.realvllm.fleet import CHAT, EMBED, KINDS
 from tests.realvllm.real import BIN
 from tests.support.archive import packed
@@ -31,6 +34,9 @@ ENVIRONMENT = {
 }
 ONE = {"max_model_len": 2048, "memory_gib": 3, "environment": ENVIRONMENT}
 WORDS = ["--enforce-eager", "--max-num-seqs"]
+PROMPTS = [asked.prompt for asked in QUESTIONS]
+LENGTHS = [96, *[8] * 7]  # of streams, in turn: a long one is open when its replica is to go
+READY_S = 300.0
 DOCKER_UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n"
 
 
@@ -62,7 +68,7 @@ class RealFleet(Fleet):
     def prepare(self, host: str) -> None:
         """Docker's stand-in, the certificates that an operator puts there, and the models."""
         kinds = [KINDS[model] for model in self.models(host)]
-        self.root(host, "tar", "--extract", "--directory=/", program=self.files(host, kinds))
+        self.root(host, "tar", "--extract", "--directory=/", program=packed(self.files(host, kinds)))
         self.shell(host, "systemctl daemon-reload; systemctl reset-failed docker.service || true; apt-get -qq update")
 
     def models(self, host: str) -> list[str]:
@@ -81,7 +87,7 @@ class RealFleet(Fleet):
     def url(self) -> str:
         return f"https://{self.address(self.head)}:8443/v1"
 
-    def files(self, host: str, kinds: Sequence[str]) -> bytes:
+    def files(self, host: str, kinds: Sequence[str]) -> dict[str, Path | bytes]:
         stand_in = (HERE / "on_host/docker.py").read_text()
         said = {"@PROGRAMS@": str(BIN), "@LIBRARIES@": LIBRARIES}
         for name, value in said.items():
@@ -100,7 +106,7 @@ class RealFleet(Fleet):
         for model, kind in KINDS.items():
             if kind in kinds:
                 files |= _in_the_hub(model, self.model_of(kind))
-        return packed(files)
+        return files
 
     # -- what an operator says and does
 
@@ -153,6 +159,16 @@ class RealFleet(Fleet):
         return self.gb10("rollout", "site", *sizes, "--state", str(self.home / "state"), "--json")
 
     # -- what is there
+
+    def all_ready(self) -> None:
+        until = time.monotonic() + READY_S
+        while {each["state"] for each in self.show()} != {"ready"}:
+            assert time.monotonic() < until, self.show()
+            time.sleep(0.5)
+
+    def asked(self, **more: Any) -> dict[str, Any]:
+        """Of caller.py: the address of the fleet, and what its models were taught."""
+        return real_fleet.asked(self.url, self.ca, PROMPTS, **{"lengths": LENGTHS, **more})
 
     def show(self) -> list[dict[str, Any]]:
         """What the router says."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import pytest
 
 from tests.realvllm import as_gguf
 from tests.realvllm import fleet as real_fleet
-from tests.realvllm.fleet import CHAT, CLIENT, Caller
+from tests.realvllm.fleet import CHAT, CLIENT, Caller, answered
 from tests.realvllm.lab_fleet import RealFleet, commit, libraries, snapshot
 from tests.realvllm.llama import ENTRY, SERVER
-from tests.realvllm.test_real_lab import all_ready, answered, asked, said_to
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED with two engines: the lab needs root"),
@@ -52,7 +51,7 @@ class TwoEngines(RealFleet):
     def other(self) -> str:
         return self.hosts[1]
 
-    def files(self, host: str, kinds: Any) -> dict[str, Path | bytes]:
+    def files(self, host: str, kinds: Sequence[str]) -> dict[str, Path | bytes]:
         file = self.home / FILE
         as_gguf.write(self.model_of("answers"), file)
         more = {"app/llama-server": Path(SERVER), f"{snapshot(CHAT)}/{FILE}": file, **libraries(Path(SERVER))}
@@ -97,9 +96,9 @@ class Load:
     """OpenAI's library at work, and what the router counted meanwhile."""
 
     def __init__(self, lab: TwoEngines) -> None:
-        all_ready(lab)
+        lab.all_ready()
         self.lab, self.before = lab, real_fleet.requests(lab)
-        self.caller = Caller(asked(lab, clients=CLIENTS))
+        self.caller = Caller(lab.asked(clients=CLIENTS))
 
     def end(self) -> tuple[dict[str, Any], dict[str, int]]:
         tally = self.caller.end()
@@ -114,6 +113,11 @@ class Load:
         return served
 
 
+def said_to(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with capsys.disabled():
+        print(f"\n{text}")
+
+
 def test_both_are_drained_and_restarted_under_load_and_no_request_fails(
     lab: TwoEngines, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +129,7 @@ def test_both_are_drained_and_restarted_under_load_and_no_request_fails(
             assert lab.gb10("stop", "chat", "--limit", host, "--yes").returncode == 0
             assert lab.state(CHAT, host) != "ready"
             assert lab.gb10("start", "chat", "--limit", host, "--yes", "--prove").returncode == 0
-            all_ready(lab)
+            lab.all_ready()
     finally:
         served = load.lost_nothing(capsys, "llama.cpp and vLLM restarted in turn")
     assert min(served.values()) > 0
@@ -139,7 +143,7 @@ def test_a_rollout_moves_a_service_to_another_engine_and_back_proven_each_time(
     try:
         for engine in ("llama_cpp", "vllm"):
             report = lab.move(engine)
-            all_ready(lab)
+            lab.all_ready()
             assert report["outcome"] == "done" and lab.engine(lab.other) == engine
             assert lab.servers(lab.other) == {engine}, "nothing of the former engine keeps memory"
     finally:
