@@ -237,6 +237,14 @@ def test_a_service_that_changes_its_engine_stays_the_same_for_everybody_else() -
     assert back == old
 
 
+def test_an_inventory_that_names_no_engine_has_vllm_and_its_settings_say_nothing_of_engines() -> None:
+    """So hosts of before keep their files, byte for byte, and nothing is restarted."""
+    unnamed, named = (document({"own": entry("vllm", **more)}).resources for more in ({}, {"engine": "vllm"}))
+    assert unnamed == named
+    (settings,) = (each["content"] for each in unnamed if each.get("file") == "/etc/gb10-fleet/vllm-own.json")
+    assert not {"engine", "metrics"} & set(json.loads(settings))
+
+
 def test_engines_of_a_cluster_agree() -> None:
     plan = view({"own": entry("sglang")}, hosts=2)
     plan.given["spark-b"]["vllm_services"] = {"own": entry("vllm", engine="vllm")}
