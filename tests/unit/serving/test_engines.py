@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import plann
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
-from tests.support.service_plans import CHAT, document, made, view
+from tests.support.service_plans import CHAT, after, document, made, view
 
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/engines/examples.yml").read_text(encoding="utf-8")
@@ -198,7 +198,9 @@ def test_what_llama_cpp_cannot_do_here_is_refused_by_name(more: dict[str, Any], 
 
 
 def test_of_a_repository_llama_cpp_takes_the_parts_of_its_file_alone() -> None:
-    exclude = made({"own": entry("llama_cpp", mmproj="mmproj-f16.gguf")})["own"].files.exclude
+    own = made({"own": entry("llama_cpp", mmproj="mmproj-f16.gguf")})["own"]
+    folder, exclude = after(own.argv, "--model").rpartition("/")[0], own.files.exclude
+    assert after(own.argv, "--mmproj") == f"{folder}/mmproj-f16.gguf"
     names = ["gpt-oss-20b-mxfp4-00001-of-00002.gguf", "gpt-oss-20b-mxfp4-00002-of-00002.gguf", "mmproj-f16.gguf"]
     others = ["README.md", "gpt-oss-20b-q8.gguf", "gpt-oss-20b-mxfp4-00001-of-00003.gguf"]
     listed = [{"path": path, "size": 1, "hash": "a" * 40} for path in (*names, *others)]
