@@ -91,8 +91,8 @@ def plan(
         if everything:
             return _show_all(memory, image, version, as_json)
         if gguf_plan.is_one(str(model)):
-            given = pairs(settings, "--set")
-            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency, given), as_json)
+            types = pairs(settings, "--set")
+            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency, types), as_json)
         if write_facts:
             return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)

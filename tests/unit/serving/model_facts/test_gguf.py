@@ -116,10 +116,8 @@ def test_keys_and_values_count_by_their_types(tmp_path: Path) -> None:
     place = str(tmp_path / "m.gguf")
     types = {"--cache-type-k": "q8_0", "--cache-type-v": "q4_0"}
     lines, said = gguf_plan.plan(place, "", 119.7 * GIB, 32768, 64, types)
-    assert said["cache_gib"] == round(32768 * 64 * 4608 * (34 + 18) / 32 / GIB, 2) and said["cache_types"] == [
-        "q8_0",
-        "q4_0",
-    ]
+    assert said["cache_gib"] == round(32768 * 64 * 4608 * (34 + 18) / 32 / GIB, 2)
+    assert said["cache_types"] == ["q8_0", "q4_0"]
     assert lines[-1] == "    extra_args: [--cache-type-k, q8_0, --cache-type-v, q4_0]"
 
 
