@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters, services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
@@ -106,6 +106,18 @@ def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
     said = counters.service_of("vllm-own", settings, "/etc/gb10-fleet/vllm-own.json").naming
     found = counters.parse(in_names_of_vllm(EXAMPLES[name]["metrics"], said))
     assert [found[key] for key in ("running", "waiting", "generated_tokens", "prompt_tokens")] == [2, 1, 8, 178]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_host_says_what_it_serves_and_where(name: str) -> None:
+    """By that `gb10 stop` drains it, `start` proves it and `ask` asks it."""
+    settings = made({"own": entry(name, served_model_name="chat")})["own"].program
+    found = services._settings(json.loads(json.dumps(settings)))
+    assert (found["model"], found["served_name"], found["port"]) == (entry(name)["model"], "chat", 8001)
+    assert found["url"] == "http://127.0.0.1:8001"
+    if EXAMPLES[name]["nodes"]:
+        second = made({"own": entry(name)}, "spark-b", 2)["own"].program
+        assert services._settings(json.loads(json.dumps(second)))["url"] is None
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -244,7 +256,7 @@ def test_an_inventory_that_names_no_engine_has_vllm_and_its_settings_say_nothing
     unnamed, named = (document({"own": entry("vllm", **more)}).resources for more in ({}, {"engine": "vllm"}))
     assert unnamed == named
     (settings,) = (each["content"] for each in unnamed if each.get("file") == "/etc/gb10-fleet/vllm-own.json")
-    assert not {"engine", "metrics"} & set(json.loads(settings))
+    assert not {"serves", "metrics"} & set(json.loads(settings))
 
 
 def test_engines_of_a_cluster_agree() -> None:

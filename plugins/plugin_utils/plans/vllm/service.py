@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import Naming
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
@@ -329,7 +328,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "measures": _measures(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
-        **_metrics(service.engine.metrics),
+        **_told(service, planned),
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
@@ -389,9 +388,12 @@ def _log(name: str) -> Mapping[str, Any]:
     return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
 
 
-def _metrics(naming: Naming) -> dict[str, Any]:
-    """Return what is read on the host by the unit's settings; of vLLM nothing has to be said."""
-    return {} if naming == Naming() else {"metrics": naming._asdict()}
+def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:
+    """Return what the programs of a host read of vLLM in its command line and its metrics; of another it is told."""
+    if service.engine is vllm.ENGINE:
+        return {}
+    serves = {"model": planned.model, "name": planned.served_name}
+    return {"serves": serves, "metrics": service.engine.metrics._asdict()}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
