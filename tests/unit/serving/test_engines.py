@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters, services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
@@ -17,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
 from tests.support.service_plans import CHAT, after, document, made, view
+from tests.support.unit_log import settings
 
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/engines/examples.yml").read_text(encoding="utf-8")
@@ -49,6 +52,29 @@ def test_the_command_line(name: str) -> None:
     argv = made({"own": entry(name)})["own"].argv
     assert " ".join(EXAMPLES[name]["begins"]) in line(argv)
     assert [part for part in EXAMPLES[name]["has"] if part not in line(argv)] == []
+
+
+# How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks
+# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
+ENDED = (
+    ("sglang", "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.", "memory_short"),
+    ("sglang", "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "fabric_unreachable"),
+    ("sglang", "RuntimeError: Rank 0 scheduler died (exit code: -9)", "killed"),
+    ("sglang", "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!", "image_unfit"),
+    ("llama_cpp", "CUDA error: no kernel image is available for execution on the device", "kernel_unsupported"),
+    ("llama_cpp", "CUDA error: an illegal memory access was encountered", "kernel_fault"),
+    ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),
+)
+
+
+@pytest.mark.parametrize(("name", "said", "verdict"), ENDED)
+def test_the_end_of_a_start_has_its_verdict(name: str, said: str, verdict: str) -> None:
+    config = settings() | {"failures": made({"own": entry(name)})["own"].program["failures"]}
+    log = Log(parse_config(json.dumps(config)), [])
+    log.feed("Loading safetensors checkpoint shards, no error")
+    assert log.fault is None
+    log.feed(said)
+    assert log.fault == (verdict, said)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -102,8 +128,8 @@ def test_readiness(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
-    settings = json.dumps(made({"own": entry(name)})["own"].program)
-    said = counters.service_of("vllm-own", settings, "/etc/gb10-fleet/vllm-own.json").naming
+    written = json.dumps(made({"own": entry(name)})["own"].program)
+    said = counters.service_of("vllm-own", written, "/etc/gb10-fleet/vllm-own.json").naming
     found = counters.parse(in_names_of_vllm(EXAMPLES[name]["metrics"], said))
     assert [found[key] for key in ("running", "waiting", "generated_tokens", "prompt_tokens")] == [2, 1, 8, 178]
 
@@ -111,8 +137,8 @@ def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_its_host_says_what_it_serves_and_where(name: str) -> None:
     """By that `gb10 stop` drains it, `start` proves it and `ask` asks it."""
-    settings = made({"own": entry(name, served_model_name="chat")})["own"].program
-    found = services._settings(json.loads(json.dumps(settings)))
+    program = made({"own": entry(name, served_model_name="chat")})["own"].program
+    found = services._settings(json.loads(json.dumps(program)))
     assert (found["model"], found["served_name"], found["port"]) == (entry(name)["model"], "chat", 8001)
     assert found["url"] == "http://127.0.0.1:8001"
     if EXAMPLES[name]["nodes"]:
@@ -255,8 +281,8 @@ def test_an_inventory_that_names_no_engine_has_vllm_and_its_settings_say_nothing
     """So hosts of before keep their files, byte for byte, and nothing is restarted."""
     unnamed, named = (document({"own": entry("vllm", **more)}).resources for more in ({}, {"engine": "vllm"}))
     assert unnamed == named
-    (settings,) = (each["content"] for each in unnamed if each.get("file") == "/etc/gb10-fleet/vllm-own.json")
-    assert not {"serves", "metrics"} & set(json.loads(settings))
+    (written,) = (each["content"] for each in unnamed if each.get("file") == "/etc/gb10-fleet/vllm-own.json")
+    assert not {"serves", "metrics"} & set(json.loads(written))
 
 
 def test_engines_of_a_cluster_agree() -> None:
