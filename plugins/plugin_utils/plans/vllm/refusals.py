@@ -78,7 +78,7 @@ def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, e
         yield from check(view, settings)
     yield from vllm_widening.refusals(view, settings)
     yield from _share(settings, memory_gib)
-    flags = [word.partition("=")[0].replace("_", "-") for word in settings.vllm_extra_args]
+    flags = [word.partition("=")[0] for word in settings.vllm_extra_args]
     if twice := [flag for flag in flags if _is_own(flag, engine)]:
         yield (
             f"extra_args hold {', '.join(twice)}, which the role sets itself, or which no command line of ours has. "
@@ -310,9 +310,10 @@ def _name(_view: View, settings: VllmSettings) -> Iterator[str]:
 
 
 def _is_own(flag: str, engine: Engine = vllm.ENGINE) -> bool:
-    """argparse takes a flag by its beginning too, so that one would be said twice unnoticed."""
+    """argparse takes a flag by its beginning too, so that one would be said twice unnoticed. `_` is as good as `-`."""
     begins = flag.startswith("--") and len(flag) > len("--")
-    return flag in engine.own_flags or (begins and any(own.startswith(flag) for own in engine.own_flags))
+    said, own = flag.replace("_", "-"), {each.replace("_", "-") for each in engine.own_flags}
+    return said in own or (begins and any(each.startswith(said) for each in own))
 
 
 def _secrets(_view: View, settings: VllmSettings) -> Iterator[str]:

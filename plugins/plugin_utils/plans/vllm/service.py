@@ -328,6 +328,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "measures": _measures(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
+        **_told(service, planned),
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
@@ -386,6 +387,14 @@ def _log(name: str) -> Mapping[str, Any]:
     nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
     failures = [*catalog.load("engines")["failures"], *known["vllm_log"]["failures"]]  # CUDA says the same to each
     return known[name] if name else {**nothing, "failures": failures}
+
+
+def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:
+    """Return what the programs of a host read of vLLM in its command line and its metrics; of another it is told."""
+    if service.engine is vllm.ENGINE:
+        return {}
+    serves = {"model": planned.model, "name": planned.served_name}
+    return {"serves": serves, "metrics": service.engine.metrics._asdict()}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import VLLM as NAMES_OF_VLLM
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import Naming
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
 
 AUTO = -1  # of a context: as long as fits
@@ -61,8 +63,8 @@ class Engine:
     program: str
     # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
     log: str = ""
-    # The names of its metrics, before the colon (reading/engine_metrics.py).
-    metrics: str
+    # The names of its metrics: all else knows vLLM's.
+    metrics: Naming = NAMES_OF_VLLM
     # The share of memory is among the words. What an entry has, must have, and may not have, with the reason.
     keys: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()

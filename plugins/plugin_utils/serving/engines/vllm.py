@@ -53,7 +53,6 @@ ENGINE = Engine(
     environment=_environment,
     program="vllm",
     log="vllm_log",
-    metrics="vllm",
     key_variable="VLLM_API_KEY",
     address_variable="VLLM_HOST_IP",
 )  # fmt: skip
