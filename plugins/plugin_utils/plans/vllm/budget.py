@@ -84,10 +84,11 @@ def _between(one: ServicePlan, other: ServicePlan) -> Iterator[str]:
         for same in (each for each, taken in other.ports.items() if taken == port and (name, each) != (_SHARED,) * 2):
             what = name if name == same else f"{name} and {same}"
             yield f"{both} both take port {port} ({what}). Give one of them another: {_line(other, same, port + 10)}."
-    if one.served_name == other.served_name:
+    for name in (each for each in one.names if each in other.names):
+        variable = "vllm_served_model_name" if name == other.served_name else "vllm_further_names or vllm_lora"
         yield (
-            f"{both} serve the same name, {one.served_name}, and clients could not tell them apart. Give one of them "
-            f"another: {_line(other, 'vllm_served_model_name', other.name)}."
+            f"{both} serve the same name, {name}, and clients could not tell them apart. Give one of them "
+            f"another: {_line(other, variable, other.name)}."
         )
     if one.by_ray and other.by_ray:
         yield f"{both} run by Ray, whose ports a host has once. Let one of them run by mp (vllm_executor)."

@@ -58,6 +58,7 @@ class Files:
     fetch: bool  # once for the cluster, and over its fabric
     port: int
     draft: Mapping[str, str] | None  # model and revision of a second model
+    loras: tuple[Mapping[str, str], ...]  # of adapters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ class ServicePlan(RolePlan):
     rank: int
     model: str
     served_name: str
+    names: tuple[str, ...]  # all that clients may ask for, this one first
     url: str  # where the head answers, asked on the head itself; the other ranks of a cluster have no API
     health: str  # the path there that answers 200 when it serves
     port: int
@@ -186,6 +188,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         rank=view.rank,
         model=settings.vllm_model or settings.served_name,
         served_name=settings.served_name,
+        names=settings.names,
         url=f"http://{addresses.asked_on_the_host(settings.vllm_host)}:{settings.vllm_port}",
         health=service.health,
         port=settings.vllm_port,
@@ -265,6 +268,7 @@ def files_of(settings: VllmSettings) -> Files:
         draft={"model": settings.draft.model, "revision": settings.draft.revision or "main"}
         if settings.draft
         else None,
+        loras=tuple({"model": each.model, "revision": each.revision or "main"} for each in settings.adapters),
     )
 
 
