@@ -161,8 +161,8 @@ def _lora(_view: View, settings: VllmSettings) -> Iterator[str]:
     most = int(catalog.load("software")["longest_served_name"]["value"])
     for name in (each for each in further if len(each) > most or not _FURTHER_NAME.match(each)):
         yield (
-            f"a further name or an adapter is called {name[:_SHOWN]!a}. Name it in letters, digits and ._:/@+-, in {most} "
-            "characters at most."
+            f"a further name or an adapter is called {name[:_SHOWN]!a}. Name it in letters, digits and ._:/@+-, in "
+            f"{most} characters at most."
         )
     if twice := sorted({name for name in further if [settings.served_name, *further].count(name) > 1}):
         yield f"{', '.join(twice)}: two names of one server are alike. Give each adapter and each name its own."
