@@ -58,7 +58,8 @@ RETURN = r"""
 engine:
   description: >-
     What vLLM said - its version, the architectures, the task, the longest context, bytes of weights by type, and what
-    each kind of layer keeps, in bytes of a token or of a request. A C(refusal) has vLLM's own words.
+    each kind of layer keeps, in bytes of a token or of a request, and the backends that it would compute with. A
+    C(refusal) has vLLM's own words.
   returned: success
   type: dict
   sample: {"version": "0.32.0", "context": 131072, "weights": {"bfloat16": 16381470720}, "layers": [

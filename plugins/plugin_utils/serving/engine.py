@@ -53,6 +53,7 @@ class Answer(TypedDict):
     cache_dtype: NotRequired[str]
     weights: NotRequired[dict[str, int]]
     layers: NotRequired[list[Layers]]
+    backends: NotRequired[list[str]]
 
 
 def problem(said: Any) -> str | None:
@@ -195,6 +196,8 @@ def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: f
         f"{asked}: weights {weights_gib(said):.1f} GiB, {token_bytes(said):,.0f} bytes of cache a token, context"
         f" {said.get('context', 0):,}, layers {kinds}"
     )
+    if said.get("backends"):
+        yield f"it would compute with {', '.join(said['backends'])}"
     yield from differences(said, geometry, counted_gib, dtype)
 
 

@@ -345,6 +345,8 @@ def test_a_difference_is_told_and_a_refusal_in_vllms_own_words() -> None:
     assert same[0].startswith(
         "vLLM 0.32.0 on spark-a: weights 64.0 GiB, 36,864 bytes of cache a token, context 131,072"
     )
+    told = engine.lines({**SAID, "backends": ["FLASHINFER", "Mxfp4MoEMethod"]}, "spark-a", geometry, 64.5, "fp8")
+    assert list(told)[1] == "it would compute with FLASHINFER, Mxfp4MoEMethod"
     far = list(engine.lines(SAID, "spark-a", geometry, 70.0, "auto"))
     assert "it differs from what is counted here: weights (GiB) 64.0, counted 70.0; vLLM's holds" in far
     refused = list(engine.lines({**SAID, "refusal": "ValueError: no"}, "spark-a", geometry, 64.5, "auto"))
