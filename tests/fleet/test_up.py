@@ -5,8 +5,11 @@ A pair from a laptop, whose cable is a real wire (no RDMA flows: ib_write_bw is 
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +67,27 @@ def test_a_pair_from_a_laptop(laptop: Owner) -> None:
     assert shown.returncode == 0 and shown.stdout.count("ready") == 2, shown.stdout + shown.stderr
     status, screen = laptop.up()
     assert status == 0 and "Nothing to do" in screen, screen
+    shared = laptop.gb10("share", "phone", "--yes", "--json", "-kK", "--", *laptop.words)
+    assert shared.returncode == 0, shared.stdout + shared.stderr
+    said = json.loads(shared.stdout)
+    assert said["addresses"] == [f"https://{laptop.fleet.address(first)}:8443/v1"]
+    assert models(said, "") == "401" and models(said, said["key"]) == "200"
+    taken = laptop.gb10("share", "--revoke", "phone", "-kK", "--", *laptop.words)
+    assert taken.returncode == 0 and "port 8443 is closed again" in taken.stdout, taken.stdout + taken.stderr
+    assert models(said, said["key"]) == "000"
+
+
+def models(said: dict[str, Any], key: str) -> str:
+    """Ask the gateway for its models as that client would, by the file that it trusts; the HTTP status."""
+    argv = ["curl", "-s", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", said["trust"], "-H", "@-"]
+    done = subprocess.run(
+        [*argv, f"{said['addresses'][0]}/models"],
+        input=f"Authorization: Bearer {key}",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
 
 
 def test_a_no_changes_nothing(cleared: Fleet, tmp_path: Path) -> None:

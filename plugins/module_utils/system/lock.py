@@ -24,8 +24,9 @@ RUN_DIRECTORY = "/run/gb10-fleet"
 LOCK = f"{RUN_DIRECTORY}/lock"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PATIENCE_S = 10.0
-# For a call that an earlier attempt of the same rollout has left behind: it ends by itself, and a driver that is just
-# being installed takes minutes. Shorter than a look may take, so that the look says whom it waits for.
+# For a call that a killed command of the same person, or an earlier attempt of the same rollout, has left behind: it
+# ends by itself, and a driver that is just being installed takes minutes. Shorter than a look may take, so that the
+# look says whom it waits for.
 ORPHAN_PATIENCE_S = 240.0
 _POLL_S = 0.1
 # How the name of a run ends that is part of a rollout.
@@ -48,6 +49,12 @@ class Writer(NamedTuple):
     def rollout(self) -> str | None:
         found = re.search(ATTEMPT, self.run)
         return found and found["rollout"]
+
+    @property
+    def whose(self) -> str | None:
+        """The rollout that this run is part of, else its USER@MACHINE; a program of the host has neither."""
+        first = self.run.partition(" ")[0]
+        return self.rollout or (first if "@" in first else None)
 
     @property
     def attempt(self) -> int:
@@ -94,7 +101,7 @@ def _wait(system: System, descriptor: int, we: Writer, operation: int, patience:
     began = system.clock.now()
     while not _taken(descriptor, operation):
         writer = _writing(descriptor)
-        ours = writer is not None and writer.rollout is not None and writer.rollout == we.rollout
+        ours = writer is not None and writer.whose is not None and writer.whose == we.whose
         if system.clock.now() - began >= (ORPHAN_PATIENCE_S if ours else patience):
             raise Busy(f"{_words(writer)}; wait until it has ended, then run again") from None
         system.clock.sleep(_POLL_S)

@@ -159,15 +159,18 @@ def test_what_was_said_before_a_reboot_fences_nobody(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_the_next_attempt_waits_for_the_orphans_call_to_end(host: FakeHost, exclusive: bool) -> None:
-    with holder(host, attempt(1), exclusive=True) as let_go:
+@pytest.mark.parametrize(("left", "we"), [(attempt(1), attempt(2)), (PERSON, PERSON.replace("77", "78"))])
+def test_the_next_run_waits_for_what_a_killed_one_has_left_at_work(
+    host: FakeHost, left: str, we: str, exclusive: bool
+) -> None:
+    with holder(host, left, exclusive=True) as let_go:
 
         def later() -> None:
             if host.clock.time > 10 * lock.PATIENCE_S:
                 let_go()
 
         host.clock.at_sleep = later
-        with lock.held(host.system, attempt(2), exclusive=exclusive):
+        with lock.held(host.system, we, exclusive=exclusive):
             assert lock.PATIENCE_S < host.clock.time < lock.ORPHAN_PATIENCE_S
 
 
@@ -177,8 +180,9 @@ def test_it_does_not_wait_for_ever_and_names_the_orphan(host: FakeHost) -> None:
         assert host.clock.time >= lock.ORPHAN_PATIENCE_S
 
 
-def test_others_do_not_wait_longer_for_a_rollout(host: FakeHost) -> None:
-    with holder(host, attempt(1), exclusive=True):
+@pytest.mark.parametrize("at_work", [attempt(1), PERSON.replace("desk", "laptop")])
+def test_nobody_waits_longer_for_others(host: FakeHost, at_work: str) -> None:
+    with holder(host, at_work, exclusive=True):
         refused(host, PERSON)
         refused(host, attempt(1, "r8"))
         assert host.clock.time < 3 * lock.PATIENCE_S
