@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import servi
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import lora
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class BenchmarkSettings(RoleSettings, role="benchmark"):
     """The public variables of the role benchmark."""
 
     benchmark_service: str
+    benchmark_shape: str
     benchmark_concurrency: tuple[int, ...]
     benchmark_prompts: int
     benchmark_input_tokens: int
@@ -34,7 +36,12 @@ class BenchmarkSettings(RoleSettings, role="benchmark"):
     @property
     def shared_tokens(self) -> int:
         """The part of each prompt that all prompts of a step have in common."""
-        return self.benchmark_input_tokens // 2
+        return 0 if self.of_agents else self.benchmark_input_tokens // 2
+
+    @property
+    def of_agents(self) -> bool:
+        """Tell whether the load is turns of agents."""
+        return self.benchmark_shape == "agents"
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Load:
     timeout_s: int
     container: str
     serve_args: tuple[str, ...]
+    shape: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class BenchmarkPlan(RolePlan):
     loads: tuple[Load, ...]
     watch: Watch
     wait_s: int
-    request: Mapping[str, int]
+    request: Mapping[str, Any]
     conditions: Mapping[str, Any]
 
 
@@ -110,12 +118,13 @@ def plan(view: View) -> BenchmarkPlan:
             "input_tokens": settings.benchmark_input_tokens,
             "shared_tokens": settings.shared_tokens,
             "output_tokens": settings.benchmark_output_tokens,
+            **({"shape": settings.benchmark_shape} if settings.of_agents else {}),
         },
         conditions={
             "model": model.vllm_model,
             "served_name": model.served_name,
             "image": model.vllm_image,
-            "args": model.vllm_extra_args,
+            "args": (*lora.words(model.adapters), *model.vllm_extra_args),
             "speculative": model.drafting,
             "environment": model.vllm_environment,
             "max_model_len": model.vllm_max_model_len,
@@ -137,6 +146,7 @@ def _load(settings: BenchmarkSettings, model: VllmSettings, planned: ServicePlan
         timeout_s=settings.benchmark_timeout,
         container=planned.container,
         serve_args=model.vllm_extra_args,
+        shape=settings.benchmark_shape if settings.of_agents else "",
     )
 
 
