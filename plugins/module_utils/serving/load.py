@@ -144,7 +144,7 @@ def turns(load: Load) -> str:
     contexts = []
     for agent in range(load.concurrency):
         chance = random.Random(load.seed * load.concurrency + agent)  # noqa: S311 - words, no secret
-        contexts.append([str(load.seed + agent), *(chance.choice(_WORDS) for _ in range(load.input_tokens - 1))])
+        contexts.append([str(load.seed + agent), *(chance.choice(_WORDS) for __ in range(load.input_tokens - 1))])
     for turn in range(1, each_of + 1):
         for words in contexts:
             lines.append(json.dumps({"prompt": " ".join(words[: max(1, load.input_tokens * turn // each_of)])}))
