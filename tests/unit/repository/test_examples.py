@@ -26,8 +26,8 @@ def test_ansible_builder_accepts_the_execution_environment(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     recipe = (tmp_path / "context/Containerfile").read_text()
     assert "ansible-core>=2.19,<2.23" in recipe and "ansible-runner>=2.4" in recipe
-    wanted = (tmp_path / "context/_build/requirements.yml").read_text()
-    assert "github.com/gb10-fleet/gb10-fleet.git" in wanted
+    assert "github.com/gb10-fleet/gb10-fleet.git@v" in (tmp_path / "context/_build/requirements.txt").read_text()
+    assert "git-core [compile " in (tmp_path / "context/_build/bindep.txt").read_text()
 
 
 @pytest.mark.parametrize(("kind", "status"), [("ok", 0), ("nosudo", 2)])
