@@ -35,7 +35,7 @@ def processes(top: int) -> list[int]:
 
 @contextlib.contextmanager
 def held_up(top: int) -> Iterator[None]:
-    """The server gets a third of its time, as behind a clock that is down."""
+    """The server gets a part of its time, as behind a power supply that throttles."""
     end, held = threading.Event(), processes(top)
 
     def send(sign: signal.Signals) -> None:
@@ -45,7 +45,7 @@ def held_up(top: int) -> Iterator[None]:
     def pulse() -> None:
         while not end.is_set():
             send(signal.SIGSTOP)
-            time.sleep(0.02)
+            time.sleep(0.06)
             send(signal.SIGCONT)
             end.wait(0.01)
 
