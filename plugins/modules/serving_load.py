@@ -60,14 +60,6 @@ options:
         description: After how many seconds the load is ended.
         type: int
         required: true
-      shape:
-        description:
-          - V(agents) sends turns in the place of prompts. Each turn of an agent has all that was before, up to
-            O(load.input_tokens).
-          - Empty is prompts that share a beginning.
-        type: str
-        choices: ["", agents]
-        default: ""
       container:
         description: Name of the container that serves.
         type: str
@@ -160,7 +152,6 @@ LOAD = {
     "output_tokens": {"type": "int", "required": True, "no_log": False},
     "seed": {"type": "int", "required": True},
     "timeout_s": {"type": "int", "required": True},
-    "shape": {"type": "str", "choices": ["", "agents"], "default": ""},
     "container": {"type": "str", "default": "gb10-vllm"},
     "serve_args": {"type": "list", "elements": "str", "default": []},
 }

@@ -34,7 +34,7 @@ case $1 in
   stop) kill -TERM "$pid"; n=0; while kill -0 "$pid" 2>/dev/null && [ $n -lt 300 ]; do n=$((n + 1)); sleep 0.1; done;;
   rm) [ "$pid" -gt 0 ] && kill -KILL -- "-$pid" 2>/dev/null; exit 0;;
   run) shift; echo $$ >pid; exec "$@";;
-  exec) [ "$2" = -i ] && shift; shift 4; HF_HUB_OFFLINE=1 exec "$@";;
+  exec) shift 4; HF_HUB_OFFLINE=1 exec "$@";;
 esac
 """
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"

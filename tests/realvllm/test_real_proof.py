@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,11 +37,6 @@ def test_the_whole_proof_and_a_load(real: Callable[..., Real], trained: Path, mo
     assert (result["completed"], result["total_output_tokens"]) == (8, 8 * 16)
     assert result["output_throughput"] > 0 and found["version"].startswith("0.")
     assert found["prefix_cache"]["queries"] > 0 and found["drafts"] is None
-    agents = replace(load, shape=serving_load.AGENTS, input_tokens=80, shared_tokens=0, seed=2)
-    found = serving_load.measure(agents, sampling, ask, run_command, Clock())["load"]
-    assert "error" not in found and found["result"]["completed"] == 8, found
-    hits = found["prefix_cache"]["hits"] / found["prefix_cache"]["queries"]
-    assert hits > 0.25, "half of the second of two turns is the first one"
     one.life.stop()
     assert one.end() == 0
 

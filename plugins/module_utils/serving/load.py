@@ -10,7 +10,6 @@ the API key. What was read is judged elsewhere (plugin_utils/reports/benchmark.p
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,16 +35,6 @@ trap 'rm -rf "$folder"' EXIT
 OPENAI_API_KEY="$VLLM_API_KEY" timeout -k 10 "$@" --result-dir "$folder" --result-filename result.json >&2 || exit
 cat "$folder/result.json"
 """
-# The same, with the prompts from stdin.
-SCRIPT_OF_TURNS = SCRIPT.replace("OPENAI", 'cat >"$folder/turns.jsonl" || exit\nOPENAI', 1).replace(
-    "--result-dir", '--dataset-path "$folder/turns.jsonl" --result-dir', 1
-)
-AGENTS = "agents"
-# A word of one token in most vocabularies each.
-_WORDS = (
-    *("the", "of", "and", "to", "in", "is", "for", "that", "with", "on", "as", "are", "this", "by", "from", "or", "an"),
-    *("be", "at", "not", "have", "it", "was", "we", "can", "will", "one", "all", "more", "time", "which", "if", "you"),
-)
 # What of the server's own flags the client needs to find and read the tokenizer.
 TOKENIZER_FLAGS = ("--tokenizer", "--tokenizer-mode")
 TRUST_FLAG = "--trust-remote-code"
@@ -67,7 +56,6 @@ class Load:
     timeout_s: int
     container: str = "gb10-vllm"
     serve_args: Sequence[str] = ()
-    shape: str = ""  # AGENTS: turns of agents, each with all that was before; else prompts that share a beginning
 
     def __post_init__(self) -> None:
         counts = ("requests", "concurrency", "input_tokens", "output_tokens", "timeout_s")
@@ -108,47 +96,16 @@ class Sampling:
 
 def argv(load: Load) -> list[str]:
     """The command. The tokenizer is in the cache of a server that runs, so nobody is asked for it again."""
-    of_agents = load.shape == AGENTS
-    inside = ("-i", "--env", "HF_HUB_OFFLINE=1") if of_agents else ("--env", "HF_HUB_OFFLINE=1")
-    script = SCRIPT_OF_TURNS if of_agents else SCRIPT
     return [
-        *("docker", "exec", *inside, load.container, "sh", "-c", script, "sh", str(load.timeout_s)),
+        *("docker", "exec", "--env", "HF_HUB_OFFLINE=1", load.container, "sh", "-c", SCRIPT, "sh", str(load.timeout_s)),
         *("vllm", "bench", "serve", "--backend", "openai", "--base-url", load.url, "--endpoint", "/v1/completions"),
         *("--model", load.model, "--served-model-name", load.served_name, *_tokenizer(load.serve_args)),
-        *(_of_turns(load) if of_agents else _of_prompts(load)),
-        *("--ignore-eos", "--temperature", "0"),
+        *("--dataset-name", "random", "--random-prefix-len", str(load.shared_tokens)),
+        *("--random-input-len", str(load.input_tokens - load.shared_tokens)),
+        *("--random-output-len", str(load.output_tokens), "--ignore-eos", "--temperature", "0"),
         *("--num-prompts", str(load.requests), "--max-concurrency", str(load.concurrency), "--seed", str(load.seed)),
         *("--disable-tqdm", "--save-result"),
     ]
-
-
-def _of_prompts(load: Load) -> list[str]:
-    return [
-        *("--dataset-name", "random", "--random-prefix-len", str(load.shared_tokens)),
-        *("--random-input-len", str(load.input_tokens - load.shared_tokens)),
-        *("--random-output-len", str(load.output_tokens)),
-    ]
-
-
-def _of_turns(load: Load) -> list[str]:
-    return [
-        *("--dataset-name", "custom", "--custom-output-len", str(load.output_tokens)),
-        *("--disable-shuffle", "--skip-chat-template"),
-    ]
-
-
-def turns(load: Load) -> str:
-    """The prompts of agents, a line each: one turn of all of them, then the next, each with all that was before."""
-    each_of = max(1, load.requests // load.concurrency)
-    lines = []
-    contexts = []
-    for agent in range(load.concurrency):
-        chance = random.Random(load.seed * load.concurrency + agent)  # noqa: S311 - words, no secret
-        contexts.append([str(load.seed + agent), *(chance.choice(_WORDS) for __ in range(load.input_tokens - 1))])
-    for turn in range(1, each_of + 1):
-        for words in contexts:
-            lines.append(json.dumps({"prompt": " ".join(words[: max(1, load.input_tokens * turn // each_of)])}))
-    return "\n".join(lines) + "\n"
 
 
 def _tokenizer(serve_args: Sequence[str]) -> list[str]:
@@ -165,7 +122,7 @@ def _tokenizer(serve_args: Sequence[str]) -> list[str]:
 
 def put(load: Load, run: Runner) -> dict[str, Any]:
     """The result of vLLM's client, or `error`: why there is none."""
-    done = run(argv(load), turns(load) if load.shape == AGENTS else None, load.timeout_s + GRACE_S)
+    done = run(argv(load), None, load.timeout_s + GRACE_S)
     if done.rc == 124:
         return {"error": f"the load did not end within {load.timeout_s} s"}
     if done.rc != 0:

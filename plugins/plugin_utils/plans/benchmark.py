@@ -26,7 +26,6 @@ class BenchmarkSettings(RoleSettings, role="benchmark"):
     """The public variables of the role benchmark."""
 
     benchmark_service: str
-    benchmark_shape: str
     benchmark_concurrency: tuple[int, ...]
     benchmark_prompts: int
     benchmark_input_tokens: int
@@ -36,12 +35,7 @@ class BenchmarkSettings(RoleSettings, role="benchmark"):
     @property
     def shared_tokens(self) -> int:
         """The part of each prompt that all prompts of a step have in common."""
-        return 0 if self.of_agents else self.benchmark_input_tokens // 2
-
-    @property
-    def of_agents(self) -> bool:
-        """Tell whether the load is turns of agents."""
-        return self.benchmark_shape == "agents"
+        return self.benchmark_input_tokens // 2
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,6 @@ class Load:
     timeout_s: int
     container: str
     serve_args: tuple[str, ...]
-    shape: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class BenchmarkPlan(RolePlan):
     loads: tuple[Load, ...]
     watch: Watch
     wait_s: int
-    request: Mapping[str, Any]
+    request: Mapping[str, int]
     conditions: Mapping[str, Any]
 
 
@@ -118,7 +111,6 @@ def plan(view: View) -> BenchmarkPlan:
             "input_tokens": settings.benchmark_input_tokens,
             "shared_tokens": settings.shared_tokens,
             "output_tokens": settings.benchmark_output_tokens,
-            **({"shape": settings.benchmark_shape} if settings.of_agents else {}),
         },
         conditions={
             "model": model.vllm_model,
@@ -146,7 +138,6 @@ def _load(settings: BenchmarkSettings, model: VllmSettings, planned: ServicePlan
         timeout_s=settings.benchmark_timeout,
         container=planned.container,
         serve_args=model.vllm_extra_args,
-        shape=settings.benchmark_shape if settings.of_agents else "",
     )
 
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from dataclasses import asdict
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
@@ -122,40 +116,3 @@ def test_the_unit_is_that_of_the_service_that_is_measured() -> None:
     assert planned().unit == "gb10-vllm"
     entry = {"model": MODEL, "port": 8001, "memory_gib": 20, "image": "i@sha256:1"}
     assert planned(vllm_model="", vllm_services={"chat": entry}).unit == "gb10-vllm-chat"
-
-
-def test_turns_of_agents_grow_and_hold_all_that_was_before() -> None:
-    made = planned(
-        benchmark_shape="agents", benchmark_concurrency=[2], benchmark_prompts=4, benchmark_input_tokens=80,
-        benchmark_output_tokens=10, vllm_lora=[{"name": "sql", "model": "acme/sql-lora"}],
-    )  # fmt: skip
-    assert made.request == {
-        "prompts": 4,
-        "input_tokens": 80,
-        "shared_tokens": 0,
-        "output_tokens": 10,
-        "shape": "agents",
-    }
-    assert made.conditions["args"][:3] == ("--enable-lora", "--lora-modules", "sql=acme/sql-lora")
-    load = serving_load.Load(**asdict(made.loads[0]), seed=7)
-    prompts = [json.loads(line)["prompt"] for line in serving_load.turns(load).splitlines()]
-    assert [len(prompt.split()) for prompt in prompts] == [20, 20, 40, 40, 60, 60, 80, 80] and len({*prompts}) == 8
-    for one in (prompts[0::2], prompts[1::2]):
-        assert all(after.startswith(before) for before, after in pairwise(one))
-    argv = serving_load.argv(load)
-    assert argv[2:4] == ["-i", "--env"] and "random" not in argv and "--disable-shuffle" in argv
-    other = serving_load.Load(**{**asdict(made.loads[0]), "shape": ""}, seed=7)
-    assert "-i" not in serving_load.argv(other) and "random" in serving_load.argv(other)
-
-
-def test_the_script_gives_the_client_the_turns_and_leaves_nothing(tmp_path: Path) -> None:
-    client = 'for word; do last=$here; here=$word; [ "$last" = --dataset-path ] && cp "$word" seen; done; '
-    client += (
-        'for word; do last=$here; here=$word; [ "$last" = --result-dir ] && echo "{}" >"$word/result.json"; done; true'
-    )
-    argv = ["sh", "-c", serving_load.SCRIPT_OF_TURNS, "sh", "60", "sh", "-c", client, "sh"]
-    known = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path / "tmp"), "VLLM_API_KEY": ""}
-    (tmp_path / "tmp").mkdir()
-    done = subprocess.run(argv, input="turns\n", capture_output=True, text=True, cwd=tmp_path, env=known, timeout=30)
-    assert (done.returncode, done.stdout.strip(), (tmp_path / "seen").read_text()) == (0, "{}", "turns\n"), done
-    assert not list((tmp_path / "tmp").iterdir())
