@@ -108,6 +108,11 @@ def _text(said: Any) -> str:
     return said[: MOST + 1] if isinstance(said, str) else "no text"
 
 
+def _raw(text: str) -> bytes:
+    """JSON of a host may have half of a pair of UTF-16, which no file takes."""
+    return text.encode(errors="backslashreplace")
+
+
 def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out: Path) -> list[str]:
     """Write the bundle, for its owner alone to read; return the list of what is in it."""
     files: list[tuple[str, str, bytes]] = []
@@ -115,7 +120,7 @@ def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out:
     for part in found:
         content = disguise.value(part.content)
         text = content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False)
-        raw = text.encode()
+        raw = _raw(text)
         if len(raw) > MOST or size + min(len(raw), MOST) > MOST_OF_ALL:
             lacks.append(f"{part.path}: the end, beyond {MOST} bytes" if len(raw) > MOST else f"{part.path}: no room")
             raw = raw[:MOST] if size + MOST <= MOST_OF_ALL else b""
@@ -123,7 +128,7 @@ def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out:
         files.append((disguise.text(part.path), part.what, raw))
     listed = [f"{len(raw):>9}  {name}: {what}" for name, what, raw in files]
     text = "\n".join([*_head(), "", *listed, "", "Not in it:", *(disguise.text(line) for line in lacks or ["nothing"])])
-    made = [(CONTENTS, text.encode()), *((name, raw) for name, _, raw in files)]
+    made = [(CONTENTS, _raw(text)), *((name, raw) for name, _, raw in files)]
     out.touch(0o600, exist_ok=False)
     with tarfile.open(out, "w:gz") as archive:
         for name, raw in made:

@@ -34,6 +34,7 @@ TESTS = (
     "tests/unit/images/test_build.py",
     "tests/unit/programs/test_vllm_causes.py",
     "tests/unit/programs/test_vllm_unit.py",
+    "tests/unit/reports/test_benchmark.py",
     "tests/unit/reports/test_disguise.py",
     "tests/unit/reports/test_notify.py",
     "tests/unit/programs/test_asking.py",

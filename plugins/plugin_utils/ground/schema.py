@@ -24,6 +24,7 @@ from typing import (
 
 SHOWN = 60  # characters of a wrong value
 _MOST = 2**63  # of a number; the kernel has no larger ones
+_LEAST = 1 / _MOST  # but nought: what is divided by such a number stays one
 
 
 class WrongFact(ValueError):
@@ -87,11 +88,12 @@ def _bare(hint: Any) -> Any:
 
 
 def _is(value: object, kind: type) -> bool:
-    """A truth value is no number here, and a number that no kernel has is none either."""
+    """A truth value is no number here, and a number beyond these limits is none either."""
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if isinstance(value, (int, float)):
-        return isinstance(value, (int, float) if kind is float else kind) and abs(value) < _MOST
+        sound = value == 0 or _LEAST < abs(value) < _MOST  # of NaN neither
+        return isinstance(value, (int, float) if kind is float else kind) and sound
     return isinstance(value, kind)
 
 

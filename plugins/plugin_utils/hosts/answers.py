@@ -9,12 +9,21 @@ import ipaddress
 import re
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Address, Counted, Matching, Parsed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import (
+    Address,
+    Between,
+    Counted,
+    Matching,
+    Parsed,
+)
 
 # A port of the fabric goes into the inventory of `gb10 up`.
 _Port = Annotated[str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}\Z"), "the name of a port")]
 _Network = Annotated[str, Parsed(ipaddress.IPv4Network, "a network")]
 _IPv4 = Annotated[str, Parsed(ipaddress.IPv4Address, "an IPv4 address")]
+
+_Figure = Annotated[float, Between(0, 2**63)]  # what was counted or timed
+_Count = Annotated[int, Between(0, 2**63)]
 
 
 class Fault(TypedDict):
@@ -216,35 +225,35 @@ class Proof(TypedDict):
 class Result(TypedDict):
     """Of vLLM's own client what somebody reads; it writes more."""
 
-    duration: NotRequired[float | None]
-    completed: NotRequired[int | None]
-    failed: NotRequired[int | None]
-    num_prompts: NotRequired[int | None]
-    total_input_tokens: NotRequired[int | None]
-    total_output_tokens: NotRequired[int | None]
-    output_throughput: NotRequired[float | None]
-    total_token_throughput: NotRequired[float | None]
-    request_throughput: NotRequired[float | None]
-    max_concurrency: NotRequired[int | None]
-    mean_ttft_ms: NotRequired[float | None]
-    median_ttft_ms: NotRequired[float | None]
-    p99_ttft_ms: NotRequired[float | None]
-    mean_tpot_ms: NotRequired[float | None]
-    median_tpot_ms: NotRequired[float | None]
-    p99_tpot_ms: NotRequired[float | None]
-    spec_decode_acceptance_rate: NotRequired[float | None]
-    spec_decode_acceptance_length: NotRequired[float | None]
+    duration: NotRequired[_Figure | None]
+    completed: NotRequired[_Count | None]
+    failed: NotRequired[_Count | None]
+    num_prompts: NotRequired[_Count | None]
+    total_input_tokens: NotRequired[_Count | None]
+    total_output_tokens: NotRequired[_Count | None]
+    output_throughput: NotRequired[_Figure | None]
+    total_token_throughput: NotRequired[_Figure | None]
+    request_throughput: NotRequired[_Figure | None]
+    max_concurrency: NotRequired[_Count | None]
+    mean_ttft_ms: NotRequired[_Figure | None]
+    median_ttft_ms: NotRequired[_Figure | None]
+    p99_ttft_ms: NotRequired[_Figure | None]
+    mean_tpot_ms: NotRequired[_Figure | None]
+    median_tpot_ms: NotRequired[_Figure | None]
+    p99_tpot_ms: NotRequired[_Figure | None]
+    spec_decode_acceptance_rate: NotRequired[_Figure | None]
+    spec_decode_acceptance_length: NotRequired[_Figure | None]
 
 
 class PrefixCache(TypedDict):
-    queries: float
-    hits: float
+    queries: _Figure
+    hits: _Figure
 
 
 class Drafts(TypedDict):
-    drafts: float
-    draft_tokens: float
-    accepted_tokens: float
+    drafts: _Figure
+    draft_tokens: _Figure
+    accepted_tokens: _Figure
 
 
 class Given(TypedDict):
@@ -253,7 +262,7 @@ class Given(TypedDict):
     version: str | None
     prefix_cache: PrefixCache | None
     drafts: Drafts | None
-    others: int
+    others: _Count
 
 
 class Gpu(TypedDict):

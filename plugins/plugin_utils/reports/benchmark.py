@@ -41,6 +41,7 @@ _KEPT = (
 )
 _SECRET_FLAG = re.compile(r"--?[\w-]*(token|key|secret|password)", re.IGNORECASE)
 _HIDDEN = "(not shown)"
+_NO_WORD = "its first host did not say what it has measured"
 _COLUMNS = ("cluster", "at once", "tok/s each", "in sum", "expected", "first token", "prefix cache", "verdict")
 
 Record = dict[str, Any]
@@ -173,8 +174,9 @@ def _version(members: Mapping[str, Mapping[str, Any]]) -> str | None:
 def _step(
     of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, Any], limits: Limits, unit: str
 ) -> Record:
-    asked = next(step for step in of_hosts.values() if step.get("load"))
-    concurrency, load = asked["concurrency"], asked["load"]
+    of_first = next(iter(of_hosts.values()))
+    asked = next((step for step in of_hosts.values() if step.get("load")), of_first)
+    concurrency, load = asked["concurrency"], asked.get("load") or {"error": _NO_WORD}
     gpus = {host: gpu(step.get("readings") or [], limits) for host, step in of_hosts.items()}
     result = load.get("result") or {}
     each = 1000 / result["median_tpot_ms"] if result.get("median_tpot_ms") else None

@@ -28,7 +28,7 @@ _FORMS = re.compile(
     |(?P<uuid>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b)
     |(?P<mac>(?<![\w:])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:]))
     |(?P<v6>(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))
-    |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]))
+    |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\w))
     |(?P<number>(?i:serial(?:[ _-]?(?:number|no))?["']?[ ]?[=:][ ]?["']?))(?P<serial>[\w-]{4,})
     |(?P<hex>(?<!sha256:)(?<!\w)[0-9a-fA-F]{32,}(?!\w))
     |(?P<home>/home/)(?P<user>[^/\s"':,]+)""",
@@ -36,7 +36,7 @@ _FORMS = re.compile(
 )
 _WORDS = {"token": "key", "mail": "mail", "uuid": "id", "mac": "mac", "v6": "address6", "hex": "id"}
 _KEPT_AS = re.compile(r"(?i)(^|_)(serial|serial_number|machine_digest|machine_id)\Z")
-_SECRET = re.compile(r"(?i)(^|_)(api_key|token|password|secret|keys)\Z")
+_SECRET = re.compile(r"(?i)(^|_)(\w+_key|token|password|secret|keys)\Z")
 
 
 class Disguise:
@@ -48,9 +48,11 @@ class Disguise:
         own = {name: word for word, several in names.items() for name in several if name}
         for name, word in own.items():
             self._word(word, name)
-        self._own, longest = own, sorted(own, key=len, reverse=True)
+        self._own, self._longest = own, sorted(own, key=len, reverse=True)
         # With the domain behind a host: it tells more than the name.
-        each = "|".join(re.escape(name) + (r"(?:\.[a-z][\w-]*)*" if own[name] == "host" else "") for name in longest)
+        each = "|".join(
+            f"({re.escape(name)})" + (r"(?:\.[a-z][\w-]*)*" if own[name] == "host" else "") for name in self._longest
+        )
         self._names = re.compile(rf"(?<![\w.-])(?:{each})(?![\w-])", re.IGNORECASE) if own else None
 
     def text(self, text: str) -> str:
@@ -62,7 +64,8 @@ class Disguise:
     def value(self, value: Any, key: str = "") -> Any:
         """Replace in each text of a document."""
         if isinstance(value, Mapping):
-            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+            below = key if _SECRET.search(key) else ""  # whoever has such a key, by name
+            return {self.text(str(name)): self.value(item, below or str(name)) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(item, key) for item in value]
         if not isinstance(value, str) or not value:
@@ -105,8 +108,7 @@ class Disguise:
         return text if network.startswith("255.") else f"{self._word('network', network)}.{host}"
 
     def _name(self, found: re.Match[str]) -> str:
-        text = found[0].lower()
-        name = next(each for each in sorted(self._own, key=len, reverse=True) if text.startswith(each.lower()))
+        name = self._longest[int(found.lastindex or 1) - 1]
         return self._word(self._own[name], name)
 
     def _word(self, kind: str, what: str) -> str:

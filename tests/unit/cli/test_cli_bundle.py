@@ -112,6 +112,16 @@ def test_it_is_bounded(asked: dict[str, Any], tmp_path: Path, monkeypatch: pytes
     assert sum(len(text) for name, text in unpacked(tmp_path / "y.tar.gz").items() if name != bundle.CONTENTS) <= 1500
 
 
+# What lower() and a pattern without case make of these letters differs; half of a pair of UTF-16 is no text to write.
+@pytest.mark.parametrize("log", ["peer \u017fpark-a is silent", "half \ud800 a pair"])
+def test_letters_of_a_hostile_host_end_no_bundle(asked: dict[str, Any], tmp_path: Path, log: str) -> None:
+    asked["log"] = f"{log}, spark-b too"
+    result = CLI.invoke(cli.app, ["bundle", "spark-a", "--out", "x.tar.gz", "-i", "a,"])
+    lost = result.exit_code != 3 or "host-2 too" not in unpacked(tmp_path / "x.tar.gz")["host-1/units.log"]
+    tally("a log of a host stops its bundle", 1, int(lost))
+    assert not lost, result.exception
+
+
 @pytest.mark.parametrize("kind", ["deep", "words"])
 def test_a_log_of_a_hostile_host_costs_what_another_costs(asked: dict[str, Any], tmp_path: Path, kind: str) -> None:
     log: Any = ["z" * 2**20]

@@ -14,9 +14,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import Load, Sampling
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
+from tests.support.attacker import tally
 from tests.support.fitting import misfit
 from tests.support.load_figures import GPT, HEALTHY, Readings, readings, result
 from tests.support.proofs import NOW
@@ -162,6 +164,47 @@ def test_what_is_expected_of_four_requests_is_their_sum() -> None:
 def test_a_load_that_failed(load: dict[str, Any], said: str) -> None:
     step = build({"spark-a": readings(*FAULT)}, **load)
     assert step["verdict"] == "failed" and said in step["text"] and step["way_out"]
+
+
+def test_what_one_host_answers_ends_no_document_of_the_others() -> None:
+    """A figure of a host is divided by and has a logarithm, and is kept for the runs to come."""
+
+    def fleet(of_a: Any) -> dict[str, Any]:
+        conditions = {"model": GPT, "image": "i", "args": []}
+        of_b = {**{"result": result(58.0, 1), "version": "0.19.0", "others": 0}, "prefix_cache": None, "drafts": None}
+        return {
+            host: {"cluster": host, "conditions": conditions, "steps": [
+                {"concurrency": 1, "load": load, "readings": readings(*HEALTHY)}
+            ]}
+            for host, load in (("a", of_a), ("b", of_b))
+        }  # fmt: skip
+
+    def lost(of_a: Any, earlier: list[dict[str, Any]]) -> tuple[bool, list[dict[str, Any]]]:
+        if schema.problem({"load": of_a, "readings": []}, answers.Load, "answer"):
+            return False, earlier  # that host is named, and its answer goes no further
+        try:
+            document = benchmark.build(fleet(of_a), {}, {}, THRESHOLDS, NOW, earlier)
+            text = json.dumps(document, allow_nan=False)
+        except (ValueError, ArithmeticError, LookupError, TypeError, StopIteration):
+            return True, earlier
+        found = [cluster["verdict"] for cluster in document["clusters"] if cluster["name"] == "b"]
+        return found != ["as_expected"], [json.loads(text), *earlier]
+
+    sound = fleet(None)["b"]["steps"][0]["load"]
+    figures = (0, 5e-324, -5e-324, -1e-9, -58.0, 2**62, -(2**62), 9e18)
+    names = ("median_tpot_ms", "output_throughput", "completed")
+    loads: list[Any] = [None]
+    loads += [{**sound, "result": {**sound["result"], name: figure}} for name in names for figure in figures]
+    for figure in figures:
+        loads.append({**sound, "drafts": {"drafts": 1.0, "draft_tokens": figure, "accepted_tokens": 9e18}})
+        loads.append({**sound, "prefix_cache": {"queries": figure, "hits": 9e18}})
+    wins: list[Any] = []
+    earlier: list[dict[str, Any]] = []
+    for load in loads * 2:
+        won, earlier = lost(load, earlier)
+        wins += [load] if won else []
+    tally("one host's figure ends the benchmark of the others", 2 * len(loads), len(wins))
+    assert not wins, wins[:2]
 
 
 def test_a_load_that_failed_names_the_unit_of_the_service() -> None:

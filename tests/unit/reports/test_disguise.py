@@ -23,6 +23,7 @@ def disguise() -> Disguise:
         ("spark-ab waits for spark-a.corp.example, and SPARK-A", "host-2 waits for host-1, and host-1"),
         ("collab of lab: labs", "collab of cluster-1: labs"),
         ("192.0.2.11/24 and 192.0.2.12 and 198.51.100.7", "network-1.11/24 and network-1.12 and network-2.7"),
+        ("it waits for 192.0.2.11. Fix", "it waits for network-1.11. Fix"),
         ("at 127.0.0.1:8000, 0.0.0.0, ::1, mask 255.255.255.0", "at 127.0.0.1:8000, 0.0.0.0, ::1, mask 255.255.255.0"),
         ("fe80::4ebb:47ff:fe00:1 by 4c:bb:47:00:00:01", "address6-1 by mac-1"),
         ("2026-11-28T12:34:56+0000 12:34:56 000f:01:00.0", "2026-11-28T12:34:56+0000 12:34:56 000f:01:00.0"),
@@ -53,6 +54,8 @@ def test_a_document(disguise: Disguise) -> None:
         "none": None,
         "again": ("192.0.2.11", "spark-a"),
         "tokens": "12",
+        "gateway_keys": {"spark-a": "words that are no number", "more": ["open sesame"]},
+        "flight_recorder_key": "open sesame",
     }
     assert disguise.value(document) == {
         "host-1": [
@@ -62,6 +65,8 @@ def test_a_document(disguise: Disguise) -> None:
         "none": None,
         "again": ["network-1.11", "host-1"],
         "tokens": "12",
+        "gateway_keys": {"host-1": REMOVED, "more": [REMOVED]},
+        "flight_recorder_key": REMOVED,
     }
 
 
