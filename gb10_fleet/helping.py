@@ -16,7 +16,7 @@ GROUPS: dict[str, Sequence[str]] = {
         *("evidence", "report", "bundle", "catalog", "benchmark"),
     ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
-    "Change a fleet": ("rollout", "resume", "rollback", "undo", "replace", "retire"),
+    "Change a fleet": ("rollout", "resume", "rollback", "undo", "replace", "retire", "switch"),
 }
 _MINE = "-i inventory/mine"
 # Behind `gb10 COMMAND`: first as after `gb10 up`, whose inventory needs no name, then with one of your own.
@@ -51,6 +51,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "start": ("vllm", f"vllm {_MINE} --prove"),
     "status": ("", f"{_MINE} --hosts"),
     "stop": ("vllm", f"vllm {_MINE} --until 07:00"),
+    "switch apply": ("", f"{_MINE} --yes"),
+    "switch check": ("", f"{_MINE} --load"),
+    "switch plan": ("", f"{_MINE} --json"),
     "swap": ("chat big", f"chat big {_MINE} --yes"),
     "top": ("", f"{_MINE} --every 5 --json"),
     "undo": ("gateway", f"--all {_MINE} --check"),

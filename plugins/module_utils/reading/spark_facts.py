@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.account_services import read_account_services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import Preference
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
@@ -105,6 +106,7 @@ class Facts(TypedDict):
     docker: Docker
     other_docker: NotRequired[list[OtherDocker]]
     host_firewalls: NotRequired[list[HostFirewall]]
+    account_services: NotRequired[list[str]]
     cdi: list[str]
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
@@ -165,6 +167,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "docker": read_docker(host, packages),
         "other_docker": read_others(host, database),
         "host_firewalls": read_firewalls(host),
+        "account_services": read_account_services(host),
         "cdi": read_cdi(host),
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),
@@ -179,6 +182,4 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "measured": read_measured(host),
         "engine_answers": read_answers(host),
     }
-    if models:
-        found["model_folders"] = read_models(host, models)
-    return found
+    return {**found, "model_folders": read_models(host, models)} if models else found

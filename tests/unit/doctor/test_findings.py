@@ -634,9 +634,10 @@ def test_a_misspelt_model_is_said_by_the_first_host_of_a_cluster_alone() -> None
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
-    # other_docker in plans/test_docker.py, host_firewall in plans/test_firewall.py
+    # other_docker in plans/test_docker.py, host_firewall in plans/test_firewall.py, account_services in
+    # plans/test_accounts.py
     elsewhere = {"unreachable", "host_key", "permission", "unreadable", "state_refused", "fabric_plan", "kho_on"}
-    elsewhere |= {"other_docker", "host_firewall"}
+    elsewhere |= {"other_docker", "host_firewall", "account_services"}
     elsewhere.add("containers_end")  # of the engine's plan: engine/test_foreign_containers.py
     tried, ids = {row[1] for row in parameters}, set(severities()) - elsewhere
     assert tried == ids, (

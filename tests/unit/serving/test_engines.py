@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
@@ -17,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
 from tests.support.service_plans import CHAT, document, made, view
+from tests.support.unit_log import settings
 
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/engines/examples.yml").read_text(encoding="utf-8")
@@ -49,6 +52,29 @@ def test_the_command_line(name: str) -> None:
     argv = made({"own": entry(name)})["own"].argv
     assert " ".join(EXAMPLES[name]["begins"]) in line(argv)
     assert [part for part in EXAMPLES[name]["has"] if part not in line(argv)] == []
+
+
+# How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks
+# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
+ENDED = (
+    ("sglang", "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.", "memory_short"),
+    ("sglang", "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "fabric_unreachable"),
+    ("sglang", "RuntimeError: Rank 0 scheduler died (exit code: -9)", "killed"),
+    ("sglang", "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!", "image_unfit"),
+    ("llama_cpp", "CUDA error: no kernel image is available for execution on the device", "kernel_unsupported"),
+    ("llama_cpp", "CUDA error: an illegal memory access was encountered", "kernel_fault"),
+    ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),
+)
+
+
+@pytest.mark.parametrize(("name", "said", "verdict"), ENDED)
+def test_the_end_of_a_start_has_its_verdict(name: str, said: str, verdict: str) -> None:
+    config = settings() | {"failures": made({"own": entry(name)})["own"].program["failures"]}
+    log = Log(parse_config(json.dumps(config)), [])
+    log.feed("Loading safetensors checkpoint shards, no error")
+    assert log.fault is None
+    log.feed(said)
+    assert log.fault == (verdict, said)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -376,7 +376,8 @@ def _log(name: str) -> Mapping[str, Any]:
     """Return what the unit looks for in a log. Of another engine than vLLM that is how a start ends."""
     known = catalog.load("units")
     nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
-    return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
+    failures = [*catalog.load("engines")["failures"], *known["vllm_log"]["failures"]]  # CUDA says the same to each
+    return known[name] if name else {**nothing, "failures": failures}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
