@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.account_service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import Preference
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_answers import KeptAnswer, read_answers
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Identity, read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.host_firewalls import HostFirewall, read_firewalls
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
@@ -121,14 +122,12 @@ class Facts(TypedDict):
     model_phase: NotRequired[str | None]
     wishes: NotRequired[list[ShownWish]]
     measured: NotRequired[dict[str, list[Start]]]
+    engine_answers: NotRequired[list[KeptAnswer]]
     model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
 def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
-    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`.
-
-    `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
-    """
+    """All facts of one host; `disks` also holds the mounts of `paths`, and `models` are folders to describe."""
     database = database_of(host)
     packages = {name: database.installed[name].version for name in sorted(database.installed) if PACKAGES.match(name)}
     network = network_of(host)
@@ -181,5 +180,6 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
         "measured": read_measured(host),
+        "engine_answers": read_answers(host),
     }
     return {**found, "model_folders": read_models(host, models)} if models else found

@@ -199,6 +199,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         for name, kind in (("name_absent", "absent"), ("name_empty", "empty"), ("rails_idle", "idle"))
     },
     "configuration_doubted": (made(doubts=("layers of a new kind",)), made()),
+    "engine_refused": (made(engine="vLLM 0.32.0 does not take a/b"), made()),
     "encoder_missing": (made(encoder_missing=True), made("--language-model-only", encoder_missing=True)),
     "hybrid_drafts": (
         made(f"{MTP} --enable-prefix-caching", traits=GDN),
