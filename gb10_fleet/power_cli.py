@@ -255,7 +255,7 @@ class _Power:
             "sharing": {host.name: places.count(host.plug.place) for host in mine},
             "off_s": catalog.load("plugs")["off_s"]["value"],
         }
-        limit, variables = ",".join(self._members(mine)), {"gb10_power": said}
+        limit, variables = ",".join(self._members(mine)), {"__power_order": said}
         order = Order(playbook, self.inventories, limit, check=check, variables=variables, words=self.words)
         outcome, report = run(order, quiet=self.person.quiet)
         if outcome is not Outcome.done:

@@ -53,7 +53,7 @@ class World:
 
     @property
     def said(self) -> Any:
-        return self.orders[0].variables["gb10_power"]
+        return self.orders[0].variables["__power_order"]
 
 
 @pytest.fixture

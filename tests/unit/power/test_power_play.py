@@ -27,7 +27,7 @@ def played(
         plug = {"kind": "shelly", "address": "127.0.0.1", "port": port, "secret": "{{ hidden }}"}
         mine = {"ansible_host": "kind-fine", "gb10_power_plug": plug, "hidden": plugs.PASSWORD, **(host or {})}
         code, output = run_playbook(
-            folder, {"spark-a": mine}, play, gb10_power={**said, **more}, gb10_roles=["page_cache"]
+            folder, {"spark-a": mine}, play, __power_order={**said, **more}, gb10_roles=["page_cache"]
         )
     assert plugs.PASSWORD not in output
     return code, output
@@ -62,7 +62,7 @@ def test_a_wrong_plug_is_refused_before_anything(tmp_path: Path) -> None:
 def test_nothing_is_switched_unasked(tmp_path: Path) -> None:
     put_ssh(tmp_path, SSH)
     code, output = run_playbook(tmp_path, {"spark-a": {"ansible_host": "kind-fine"}}, PLAY)
-    assert code != 0 and "gb10_power is not set" in output
+    assert code != 0 and "the order is missing" in output
 
 
 def test_what_serves_nothing_is_proven_and_rejoins(tmp_path: Path) -> None:
