@@ -29,6 +29,12 @@ MORE = {
     "memory_available_bytes": 2**36,
     "clock": {"epoch_s": 1.5e9, "source": "systemd-timesyncd", "synchronized": True},
     "machine_digest": "0123456789abcdef",
+    "engine_answers": [
+        {
+            "question": {"images": ["x"], "model": "o/m", "revision": "main", "flags": {"trust_remote_code": True}},
+            "said": {"model": "o/m", "seconds": 7.5, "refusal": "x", "firm": True, "layers": [{"kind": "x"}]},
+        }
+    ],
     "join_key": {"for": "x", "sha256": "y"},
     "join_keys": {"chat": {"for": "x", "sha256": "y"}},
     "model_phase": "weights",

@@ -17,8 +17,10 @@ _QUESTION = {"images": list, "model": str, "revision": str, "flags": dict}
 
 
 class KeptAnswer(TypedDict):
-    question: dict[str, Any]
-    said: dict[str, Any]
+    """The controller judges what is in both: plugin_utils/serving/engine.py."""
+
+    question: dict[str, object]
+    said: dict[str, object]
 
 
 def read_answers(host: HostReader) -> list[KeptAnswer]:

@@ -67,7 +67,8 @@ class Question:
         key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
         file = self.kept / f"{key}.json"
         known = _kept(file)
-        if known is None or known["said"].get("silent", limit_s) < limit_s:  # it has more time now
+        silent_s = known["said"].get("silent") if known else 0
+        if known is None or (isinstance(silent_s, int) and silent_s < limit_s):  # it has more time now
             known = {"question": self._question, "said": self._asked(image, mounted, folder, limit_s)}
             private_folder(self.kept)
             self._forget()
