@@ -963,6 +963,7 @@ def test_the_engine_accepts_what_the_roles_want() -> None:
         "fabric_allow_activation": True,
         "monitoring_enabled": True,
         "monitoring_server": True,
+        "accounts_groups": [{"name": "research", "gid": 5000}],
     }
     every = [paired(role, **given) for role in catalog.ROLES]
     assert all(document.resources and not document.refusals for document in every)

@@ -19,6 +19,7 @@ ON_A_HOST = {
 OF_OTHERS = {
     *("ask", "build_image", "bundle", "enrol", "glance", "hosts", "look", "notify", "rejoin", "retire", "seed"),
     *("services", "way", "withdraw"),
+    *("power", "power_now", "power_prove", "power_refuse", "power_switch", "switch"),
 }
 PLAYBOOKS = {
     *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),
