@@ -111,7 +111,8 @@ def check_disks(subject: Subject) -> Iterator[Finding]:
             yield subject.say(
                 "disk_full",
                 f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
-                f"free space: docker image prune, apt-get clean, old models; du -xh --max-depth=2 {shlex.quote(mount)} finds it",
+                "free space: docker image prune, apt-get clean, old models;"
+                f" du -xh --max-depth=2 {shlex.quote(mount)} finds it",
             )
 
 

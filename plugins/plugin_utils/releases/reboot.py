@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import shlex
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
