@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.recipes import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired
 
 from gb10_fleet.seed.store import Seed
+from gb10_fleet.switch.judging import Seen, Verdict
 
 End = Literal["done", "failed", "unreachable", "refused", "drift", "partial", "unfinished", "interrupted"]
 
@@ -84,6 +85,7 @@ class WhyHost(TypedDict):
     timeline: list[dict[str, Any]]
     unknown: dict[str, str]
     load: NotRequired[dict[str, Any]]
+    cold_power: NotRequired[str]  # where a cold start may cure it
 
 
 class Why(Ended):
@@ -296,6 +298,73 @@ class Waves(TypedDict):
     waves: list[dict[str, Any]]
 
 
+class SwitchName(TypedDict):
+    """A switch, as it calls itself."""
+
+    name: str
+    model: str
+    version: str
+
+
+class SwitchRail(TypedDict):
+    """A cabled rail, as its host says; `risen`: error counters, by how much."""
+
+    host: str
+    netdev: str
+    port: str
+    mac: str
+    mtu: int | None
+    gbps: float | None
+    carrier: bool | None
+    lldp: str | None
+    risen: dict[str, int] | None
+
+
+class SwitchChecked(Ended):
+    """A switch beside what its hosts need; `switch` is null where only the hosts were asked."""
+
+    switch: SwitchName | None
+    ports: list[Seen]
+    rails: list[SwitchRail]
+    verdicts: list[Verdict]
+
+
+class SwitchPlanned(TypedDict):
+    """Commands for the switch, those back, and what no command here can do."""
+
+    outcome: End
+    switch: SwitchName | None
+    commands: list[str]
+    back: list[str]
+    left: list[str]
+
+
+class SwitchApplied(TypedDict):
+    """Ports that were changed and proven; with a `reason`, those that are as before, and commands for a person."""
+
+    outcome: End
+    ports: list[str]
+    reason: str
+    returned: list[str]
+    stuck: list[str]
+
+
+class PlugSeen(TypedDict):
+    """The plug of a host; `watts` is null without a meter, `error` says why nothing is known."""
+
+    plug: str
+    on: bool | None
+    watts: float | None
+    error: str | None
+
+
+class Powered(TypedDict):
+    """How the plugs are at the end, by host."""
+
+    outcome: End
+    hosts: dict[str, PlugSeen]
+
+
 class Retired(TypedDict):
     """What was taken off a host; `before`, `after`: names with gb10 in them; `secrets`: what it knew, by variable."""
 
@@ -371,6 +440,10 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     "enrol": (Enrolled,),
     "share": (Shared, Clients),
     "up": (Up,),
+    "switch check": (SwitchChecked,),
+    "switch plan": (SwitchPlanned,),
+    "switch apply": (SwitchApplied,),
+    "power": (Powered,),
     "retire": (Retired,),
     "replace": (Replaced,),
 }

@@ -21,6 +21,7 @@ from gb10_fleet import (
     image,
     image_build,
     plan_cli,
+    power_cli,
     retire_cli,
     services_cli,
     share_cli,
@@ -36,6 +37,7 @@ from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 from gb10_fleet.seed import cli as seed_cli
+from gb10_fleet.switch import cli as switch_cli
 from gb10_fleet.up import cli as up_cli
 
 _ENDS = """
@@ -65,6 +67,7 @@ for part in (
     catalog_cli,
     discover_cli,
     enrol_cli,
+    power_cli,
     report_cli,
     retire_cli,
     rollout_cli,
@@ -76,6 +79,7 @@ for part in (
 ):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
+app.add_typer(switch_cli.app, name="switch")
 image_build.register(image.app)
 
 Check = Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")]

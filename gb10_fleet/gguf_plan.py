@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import gguf, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.build import Files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 _GIB = 2**30
+_TYPES = ("--cache-type-k", "--cache-type-v")  # of the KV cache: keys, values
+_USUAL = "f16"  # llama.cpp's own
 _SUFFIX = ".gguf"
 
 
@@ -20,30 +24,48 @@ def is_one(model: str) -> bool:
     return model.endswith(_SUFFIX)
 
 
-def plan(model: str, revision: str, memory: float, context: int, slots: int) -> tuple[list[str], dict[str, Any]]:
+def plan(
+    model: str, revision: str, memory: float, context: int, slots: int, flags: Mapping[str, str | None]
+) -> tuple[list[str], dict[str, Any]]:
     """Return the answer for a person, and as JSON. FactsError where the file cannot be read."""
+    keys, values = _types(flags)
     files, repository, name = _place(model, revision)
     found, slots = gguf.read(files, name), slots or 1
     kept = _figure("compute_gib") * _GIB
     free = memory - catalog.load("models")["fit"]["reserve"]["value"] * _GIB
-    longest = max(0, int((free - found.weights - kept) / (found.cache_bytes(1) * slots)))
+    longest = max(0, int((free - found.weights - kept) / (found.cache_bytes(1, keys, values) * slots)))
     context = context or min(found.context, longest)
-    taken = found.weights + found.cache_bytes(context * slots) + kept
+    cache = found.cache_bytes(context * slots, keys, values)
+    taken = found.weights + cache + kept
     fits = taken <= free and context > 0
     gib = math.ceil(taken / _GIB)
     said = {
         "model": model, "engine": "llama_cpp", "architecture": found.architecture, "fits": fits, "context": context,
         "slots": slots, "weights_gib": round(found.weights / _GIB, 2), "longest_context": min(longest, found.context),
-        "cache_gib": round(found.cache_bytes(context * slots) / _GIB, 2), "memory_gib": gib,
+        "cache_gib": round(cache / _GIB, 2), "cache_types": [keys, values], "memory_gib": gib,
     }  # fmt: skip
     verdict = "fits one Spark" if fits else f"does not fit: {free / _GIB:.1f} GiB are there for models"
+    types = keys if keys == values else f"{keys} and {values}"
+    entry = _entry(repository, revision, name, gib, context, slots)
+    if flags:
+        entry.append(f"    extra_args: [{_TYPES[0]}, {keys}, {_TYPES[1]}, {values}]")
     return [
         f"{name} ({found.architecture}) {verdict}.",
         f"Weights {said['weights_gib']} GiB, KV cache at most {said['cache_gib']} GiB for {slots} x {context} tokens "
-        f"in 16 bits, {_figure('compute_gib'):g} GiB beside: {gib} GiB. The model was made for {found.context} tokens.",
+        f"in {types}, {_figure('compute_gib'):g} GiB beside: {gib} GiB. The model was made for {found.context} tokens.",
         *([] if fits else [f"Fix: --max-model-len {said['longest_context']}, or a smaller quantization."]),
-        *(_entry(repository, revision, name, gib, context, slots) if fits else []),
+        *(entry if fits else []),
     ], said
+
+
+def _types(flags: Mapping[str, str | None]) -> list[str]:
+    """Return the types of keys and values, by flags of llama.cpp; FactsError for another flag or type."""
+    for flag, value in flags.items():
+        if flag not in _TYPES:
+            raise FactsError(f"--set {flag!a}: of a model in GGUF it takes {' and '.join(_TYPES)}")
+        if value not in gguf.CACHE:
+            raise FactsError(f"--set {flag} is {value!a}: it is one of {', '.join(gguf.CACHE)}")
+    return [flags.get(flag) or _USUAL for flag in _TYPES]
 
 
 def _place(model: str, revision: str) -> tuple[Files, str, str]:

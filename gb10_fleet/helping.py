@@ -16,7 +16,7 @@ GROUPS: dict[str, Sequence[str]] = {
         *("evidence", "report", "bundle", "catalog", "benchmark"),
     ),
     "Serve": ("ask", "logs", "share", "stop", "start", "swap", "layout", "fetch", "image"),
-    "Change a fleet": ("rollout", "resume", "rollback", "undo", "replace", "retire"),
+    "Change a fleet": ("rollout", "resume", "rollback", "undo", "power", "replace", "retire", "switch"),
 }
 _MINE = "-i inventory/mine"
 # Behind `gb10 COMMAND`: first as after `gb10 up`, whose inventory needs no name, then with one of your own.
@@ -37,6 +37,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "layout": ("", f"night {_MINE} --at 'Mon..Fri 22:00'"),
     "logs": ("vllm", f"vllm {_MINE} --lines 200 --no-follow"),
     "plan": ("Qwen/Qwen3-8B", "--all"),
+    "power": ("state", f"spark-a cycle {_MINE} --check"),
     "ps": ("", f"{_MINE} --use"),
     "release": ("", f"plan {_MINE} --to newest"),
     "replace": ("spark-a 192.0.2.21", f"spark-a 192.0.2.21 {_MINE} --yes"),
@@ -51,6 +52,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "start": ("vllm", f"vllm {_MINE} --prove"),
     "status": ("", f"{_MINE} --hosts"),
     "stop": ("vllm", f"vllm {_MINE} --until 07:00"),
+    "switch apply": ("", f"{_MINE} --yes"),
+    "switch check": ("", f"{_MINE} --load"),
+    "switch plan": ("", f"{_MINE} --json"),
     "swap": ("chat big", f"chat big {_MINE} --yes"),
     "top": ("", f"{_MINE} --every 5 --json"),
     "undo": ("gateway", f"--all {_MINE} --check"),

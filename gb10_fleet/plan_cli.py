@@ -90,11 +90,11 @@ def plan(
     try:
         if everything:
             return _show_all(memory, image, version, as_json)
-        if gguf_plan.is_one(str(model)):
-            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency), as_json)
-        if write_facts:
+        if write_facts and not gguf_plan.is_one(str(model)):
             return print(model_files.written(str(model), revision, facts), end="")
         flags, accepted = pairs(settings, "--set"), _reasons(accept)
+        if gguf_plan.is_one(str(model)):
+            return _show(*gguf_plan.plan(str(model), revision, memory, max_model_len, concurrency, flags), as_json)
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
             given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))

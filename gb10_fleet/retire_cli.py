@@ -231,10 +231,12 @@ def blobs(host: str, keys: Any) -> list[str]:
 
 
 def secrets() -> list[str]:
-    """Return the variables that hold secrets, by their specification."""
+    """Return the variables that hold secrets, by their specification; no host is told that of its plug."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import VARIABLE
 
-    return sorted(name for name, one in catalog.declared_variables().variables.items() if one.get("no_log"))
+    known = catalog.declared_variables().variables
+    return sorted(name for name, one in known.items() if one.get("no_log") and name != VARIABLE)
 
 
 def evidence(host: str, report: Report) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
     order = Order(PLAYBOOK, inventory, limit, words=words, asks={MODULE: "hosts"})
     outcome, report = run(order, quiet=True)
     hosts = [look for result in report.answers[MODULE].values() for look in result["hosts"].items()]
-    rows = [row(host, found["looks"], found["silent"], rules, found.get("reserved")) for host, found in hosts]
+    rows = [row(host, found["looks"], found["silent"], rules, found) for host, found in hosts]
     silent = any(one.silent for one in rows)
     if outcome is Outcome.done and silent:
         outcome = Outcome.unreachable
@@ -74,12 +74,13 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _cells(one: Row) -> tuple[str, ...]:
     if one.silent:
-        return (one.host, *["-"] * (len(COLUMNS) - 2), f"silent: {one.silent}")
+        cells = [_power(one) if name == "power" else "-" for name in COLUMNS[1:-1]]
+        return (one.host, *cells, f"silent: {one.silent}")
     return (
         one.host,
         _figure(one.temperature_c, "°C"),
         _figure(one.clock_mhz, "MHz low" if one.clock_low else "MHz"),
-        _figure(one.power_w, "W"),
+        _power(one),
         _figure(one.utilization_percent, "%"),
         "-" if one.memory_used_gib is None else f"{one.memory_used_gib:.0f}/{one.memory_total_gib:.0f} GiB",
         "-" if one.rails is None else f"{one.rails_up}/{one.rails}",
@@ -89,6 +90,11 @@ def _cells(one: Row) -> tuple[str, ...]:
 
 def _figure(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{value:.0f} {unit}"
+
+
+def _power(one: Row) -> str:
+    """The GPU's, and where its plug says it the host's at the wall."""
+    return _figure(one.power_w, "W") + ("" if one.wall_w is None else f", wall {one.wall_w:.0f} W")
 
 
 def _service(one: ServiceRow) -> str:
@@ -136,7 +142,7 @@ class Fleet:
             while looks[-1][0] - looks[0][0] > KEPT_S:
                 looks.popleft()
         heard = [look for _heard_s, look in looks]
-        self.rows[host] = row(host, heard, silent, self._rules, line.get("reserved"))
+        self.rows[host] = row(host, heard, silent, self._rules, line)
         return self.rows[host]
 
     def draw(self, console: Console) -> Group:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
 _READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
-ASKS = {_READ: "health", _KEPT: "recorded"}
+_PLUGS = "plugs"
+ASKS = {_READ: "health", _KEPT: "recorded", _PLUGS: "msg"}
 
 
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
@@ -33,9 +36,29 @@ def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answe
     """`results`: by module or step, and host."""
     rules = limits.rules()
     readings = {host: result["health"] for host, result in results[_READ].items()}
+    plugs = {host: json.loads(result["msg"]) for host, result in results.get(_PLUGS, {}).items()}
     for host, result in results[_KEPT].items():
         readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
-    return [answer(host, reading, rules, days) for host, reading in readings.items()]
+    found = [answer(host, reading, rules, days) for host, reading in readings.items()]
+    return [replace(one, cold_power=cold_power(one, plugs.get(one.host))) for one in found]
+
+
+def cold_power(found: Answer, plugs: Mapping[str, Collection[str]] | None) -> str:
+    """Return how a cold start comes about, where one may cure what was found; of a rail's fault for the whole cluster.
+
+    `plugs`: `members` of the cluster, and those with a plug.
+    """
+    known = catalog.load("plugs")["cold_power"]["value"]
+    ids = {cause.id for cause in found.causes} | {one.id for one in found.judgement.findings if one.severity != "info"}
+    if not ids & {*known["host"], *known["cluster"]}:
+        return ""
+    said = plugs or {"members": [found.host], "plugs": []}
+    wanted = [*said["members"]] if ids & {*known["cluster"]} else [found.host]
+    bare = [name for name in wanted if name not in said["plugs"]]
+    if not bare:
+        cables = "; pull the QSFP cables meanwhile, which no plug does" if ids & {*known["cluster"]} else ""
+        return f"a cold start may help: gb10 power {' '.join(wanted)} cycle -i INVENTORY{cables}"
+    return f"a cold start may help: no gb10_power_plug of {', '.join(bare)}, so a hand has to pull it (docs/power.md)"
 
 
 def lines(found: Answer) -> Iterator[str]:
@@ -48,6 +71,8 @@ def lines(found: Answer) -> Iterator[str]:
         for sign in cause.signs:
             yield f"      because: {sign}"
         yield f"      Fix: {cause.way_out}"
+    if found.cold_power:
+        yield f"  {found.cold_power}"
     for finding in found.judgement.findings:
         yield f"  {finding.severity}: {finding.id}: {finding.fact}"
         yield f"      Fix: {finding.way_out}"

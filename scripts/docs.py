@@ -38,13 +38,13 @@ LABELS = {
 PARTS: dict[str, tuple[str, ...]] = {
     "Start": (
         "docs/index.md", "docs/up.md", "docs/quickstart.md", "docs/own-project.md", "docs/seed.md", "docs/retire.md",
-        "docs/discover.md",
+        "docs/accounts.md", "docs/discover.md",
         "docs/inventory.md", "docs/consent.md", "docs/glossary.md",
     ),
     "Run": (
         "docs/doctor.md", "docs/health.md", "docs/monitoring.md", "docs/troubleshooting.md",
-        "docs/evidence.md", "docs/drift.md", "docs/services.md", "docs/rollout.md",
-        "docs/notify.md",
+        "docs/evidence.md", "docs/drift.md", "docs/services.md", "docs/rollout.md", "docs/power.md",
+        "docs/notify.md", "docs/switch.md",
         "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",
     ),

@@ -292,8 +292,8 @@ class Reader:
                 continue
             if what == "type" and value is not None and ast.unparse(value) == "json.loads":
                 flag["kind"] = "json"
-            elif what in ("nargs", "action") and flag["kind"] == "list":
-                flag["kind"] = "text"
+            elif flag["kind"] == "list" and (what == "nargs" or (what == "action" and _text(value) == "append")):
+                flag["kind"] = "text"  # an action of its own, as of --lora-modules, takes several words
 
     def described(self, module: Module, item: ast.AnnAssign) -> dict[str, Any]:
         """A field as a flag, by the rules of vLLM's get_kwargs."""

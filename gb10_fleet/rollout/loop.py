@@ -37,7 +37,8 @@ Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
 # Alerts of hosts and their clusters wait, in each step for an hour at most: then a host that failed is told of.
 WAIT, WAIT_NO_LONGER = (
-    {"import_playbook": "gb10.fleet.planned", "vars": {"gb10_planned": verb}} for verb in ("begin", "end")
+    {"import_playbook": "gb10.fleet.planned", "vars": {"gb10_planned": verb, "__gb10_planner": "rollout"}}
+    for verb in ("begin", "end")
 )
 
 # In a limit these are no names: Ansible would take other hosts, too.

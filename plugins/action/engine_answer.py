@@ -23,12 +23,14 @@ class Answer(TypedDict):
 
 
 class ActionModule(ModuleFront):
-    """Ask the vLLM of an image. What it refuses is the message, and where our arithmetic differs is a warning."""
+    """Ask the vLLM of an image. What it refuses is the message; silence, and where our arithmetic differs, warn."""
 
     answer = Answer
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
         result: Said = super().run(tmp, task_vars)
+        if result.get("verdict") == "no_answer":
+            result["warnings"] = [*result.get("warnings", ()), printable(str(result.get("msg")))]
         if said := result.get("engine"):
             asked, flags = str(self._task.args.get("model")), self._task.args.get("flags") or {}
             question = {name: self._task.args.get(name) for name in engine.QUESTION}

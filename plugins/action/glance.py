@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -22,6 +23,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import befor
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, stream, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
+from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as power_plug
+from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
 
 AGAIN_S = 5.0  # until a host whose connection ended is asked again
 
@@ -67,7 +70,20 @@ class ActionModule(OwnAction):
                 found[reply.host] = _services(reply, clusters, options["timeout_s"])
             else:
                 found[reply.host] = looks.of_reply(reply, options["timeout_s"])
-        return {name: {**found[name], **self._reserved(routes, name, task_vars)} for name in names}
+        wall = self._wall(routes, names, task_vars)
+        if not options["services"]:
+            wall.look()
+        return {name: {**found[name], **self._reserved(routes, name, task_vars), **wall.of(name)} for name in names}
+
+    def _wall(self, routes: scan.Routes, names: list[str], task_vars: dict[str, Any]) -> Wall:
+        """The plugs of the inventory. The doctor says what is wrong with one."""
+        plugs = {}
+        for name in names:
+            with contextlib.suppress(AnsibleError, power_plug.WrongPlug):
+                said = routes.value(task_vars["hostvars"].raw_get(name), power_plug.VARIABLE)
+                if setting := power_plug.parse(said):
+                    plugs[name] = setting
+        return Wall(plugs)
 
     def _reserved(self, routes: scan.Routes, name: str, task_vars: dict[str, Any]) -> dict[str, str]:
         """`reserved`, where somebody has the host for himself."""
@@ -85,7 +101,9 @@ class ActionModule(OwnAction):
         targets = []
         with Path(options["pipe"]).open("wb", buffering=0) as pipe:
             more = {name: self._reserved(routes, name, task_vars) for name in names}
-            listener = _Listener(pipe.fileno(), options["every_s"] / 2, more)
+            wall = self._wall(routes, names, task_vars)
+            wall.follow()
+            listener = _Listener(pipe.fileno(), options["every_s"] / 2, more, wall)
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
@@ -112,9 +130,9 @@ def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) 
 class _Listener:
     """Who reads the pipe. Of each host it gets a look each `least_s` at most, by the controller's clock."""
 
-    def __init__(self, pipe: int, least_s: float, more: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, pipe: int, least_s: float, more: Mapping[str, Mapping[str, str]], wall: Wall) -> None:
         """`more`: by host, what the inventory says of it."""
-        self._more = more
+        self._more, self._wall = more, wall
         self._pipe, self._open, self._least_s = pipe, True, least_s
         self._told_s: dict[str, float] = {}
         self._poll = select.poll()
@@ -140,10 +158,11 @@ class _Listener:
         look = looks.of_line(line)
         if look:
             self._told_s[host] = now_s
-        return self.tell({"host": host, **look, **self._more.get(host, {})}) if look else self._open
+        more = {**self._more.get(host, {}), **self._wall.of(host)}
+        return self.tell({"host": host, **look, **more}) if look else self._open
 
     def gone(self, host: str, why: str) -> bool:
-        return self.tell({"host": host, "silent": printable(why), **self._more.get(host, {})})
+        return self.tell({"host": host, "silent": printable(why), **self._more.get(host, {}), **self._wall.of(host)})
 
 
 before_forks()

@@ -23,8 +23,8 @@ class ActionModule(FileStepAction):
 
     module = MODULE
     kept = (  # of what a step says
-        *("changed", "failed", "msg", "verdict", "pull", "image", "model", "pin", "draft", "draft_pin", "archive"),
-        *("unreachable", "module_stderr"),
+        *("changed", "failed", "msg", "verdict", "pull", "image", "model", "pin", "draft", "draft_pin", "loras"),
+        *("archive", "unreachable", "module_stderr"),
     )
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -51,11 +51,16 @@ class ActionModule(FileStepAction):
         if self._source != self._name or said.get("failed"):
             return said
         coming = [self._files["name"]] if said["image"] is None else []
-        pins = {name: self._pin(said, name) for name in ("pin", "draft_pin")}
+        pins: dict[str, Any] = {name: self._pin(said, name) for name in ("pin", "draft_pin")}
         move = self._move and self._files["fetch"]
         coming += self._from_the_hub("model", self._files, said, pins["pin"], move)
         if draft := self._files["draft"]:
             coming += self._from_the_hub("draft", draft, said, pins["draft_pin"], move)
+        pins["lora_pins"] = []
+        for number, named in enumerate(self._files["loras"]):
+            pins["lora_pins"].append(self._pin_of_an_adapter(said, number))
+            held = {"lora": said["loras"][number]["model"]}
+            coming += self._from_the_hub("lora", named, held, pins["lora_pins"][-1], move)
         if not coming:
             return said
         if self._task.check_mode:
@@ -77,6 +82,11 @@ class ActionModule(FileStepAction):
         """The commit that this cluster fetched first, by this host's word or else by that of another one."""
         of_all = [said, *(each for host, each in self._given.items() if host != self._name)]
         return next((str(each[name]) for each in of_all if each.get(name)), "")
+
+    def _pin_of_an_adapter(self, said: Mapping[str, Any], number: int) -> str:
+        of_all = [said, *(each for host, each in self._given.items() if host != self._name)]
+        held = [each["loras"][number] for each in of_all if len(each.get("loras") or ()) > number]
+        return next((str(each["pin"]) for each in held if each.get("pin")), "")
 
     def _offer(self) -> dict[str, Any]:
         takers = self._takers()
@@ -116,7 +126,8 @@ class ActionModule(FileStepAction):
 
     def _predicted(self) -> dict[str, Any]:
         """What a host will take that its source is yet to get."""
-        coming = [part for part in model_files.PARTS if (self._given.get(self._name) or {}).get(part, True) is None]
+        own = model_files.parts(self._given.get(self._name) or {})
+        coming = [part for part, held in own.items() if held is None]
         if self._source == self._name or not coming:
             return {}
         return {"changed": True, "msg": f"{self._name}: would get {' and '.join(coming)} from {self._source}"}

@@ -12,7 +12,8 @@ description:
   - Starts the Python of an image that this host has, without a network, and has vLLM make its own configuration of the
     model, and the model without memory. Nothing is loaded, and no code of the model's own runs.
   - The configuration of the model must be on this host; its weights need not.
-  - An answer is kept in C(/var/cache/gb10-engine), by image, files and flags, and given again.
+  - An answer is kept in C(/var/cache/gb10-engine), by image, files and flags, and given again. Where none came within
+    O(limit_s), only more time has it asked again.
 options:
   images:
     description: Names of the image, of which the first that this Docker has counts.
@@ -57,7 +58,8 @@ RETURN = r"""
 engine:
   description: >-
     What vLLM said - its version, the architectures, the task, the longest context, bytes of weights by type, and what
-    each kind of layer keeps, in bytes of a token or of a request. A C(refusal) has vLLM's own words.
+    each kind of layer keeps, in bytes of a token or of a request, and the backends that it would compute with. A
+    C(refusal) has vLLM's own words.
   returned: success
   type: dict
   sample: {"version": "0.32.0", "context": 131072, "weights": {"bfloat16": 16381470720}, "layers": [

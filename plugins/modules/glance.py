@@ -69,6 +69,7 @@ hosts:
     - With O(services), a host has C(services), or C(error), or C(silent), the finding of one
       that gave no answer.
     - C(reserved) is there where C(gb10_reserved) of the host holds now.
+    - C(wall_w) is there where C(gb10_power_plug) of the host has a meter, and no other host has this plug.
     - A look has C(reading), as RV(gb10.fleet.spark_facts#module:health) with one sample, and C(services).
   returned: always
   type: dict

@@ -65,6 +65,12 @@ options:
       - 'C(sysctl): a name. C(value); set live and in C(/etc/sysctl.d/90-gb10-ROLE.conf).'
       - 'C(kernel_module): a name; loaded now and by C(/etc/modules-load.d/gb10-ROLE.conf). C(state) C(present) or
         C(absent).'
+      - 'C(account_group): a name. C(gid), which is never changed, C(state) C(present) or C(absent).'
+      - 'C(account): the name of a user. C(uid), which is never changed; C(group), its own group; C(groups), all others,
+        where null leaves them; C(shell); C(home), of a new one. C(state) C(present) or C(absent), which keeps the
+        home.'
+      - 'C(account_key): an account and a public SSH key, as C(alice ssh-ed25519 AAAA...). C(state) C(present) or
+        C(absent).'
       - 'C(nm_profile): the name of a NetworkManager profile. C(uuid), C(interface), C(addresses) (IPv4 with prefix),
         C(mtu) (bytes), C(state) C(present) or C(absent), C(consent), the variable without which nothing of
         NetworkManager is touched; C(replace_foreign) to take the interface from a profile of somebody else; C(peers),

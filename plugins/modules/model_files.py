@@ -102,6 +102,11 @@ draft_pin:
   description: The commit of the draft model, as RV(pin).
   returned: with O(step=read) and O(step=download), where C(vllm_speculative) names a draft model
   type: str
+loras:
+  description: The same of each adapter of C(vllm_lora), as RV(model) and RV(pin).
+  returned: with O(step=read) and O(step=download), where C(vllm_lora) names some
+  type: list
+  elements: dict
 pin:
   description: The commit that the revision was when the model was fetched first; it stays until it is moved.
   returned: with O(step=read) and O(step=download)

@@ -39,6 +39,9 @@ class Two:
             self.fleet.root(host, "python3", "-", str(number), program=(INGREDIENTS / "rails.py").read_bytes())
             self.fleet.shell(host, (INGREDIENTS / "begin.sh").read_text())
         self._write_inventory()
+        self.bring_collection()
+
+    def bring_collection(self) -> None:
         for name in OF_COLLECTION:
             shutil.copytree(ROOT / name, self.collection / name)
         shutil.copy(ROOT / "galaxy.yml", self.collection)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.realvllm import as_gguf
 from tests.realvllm.real import BIN, LONGEST_S, MISSING, Real, make_model, there_is_a_vllm, train
 
 OWN_NAMES = ("test_real_beside.py", "test_real_llama_cpp.py", "test_real_sglang_parser.py")
@@ -62,6 +63,16 @@ def fixture_taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
         return made[kind]
 
     return of
+
+
+@pytest.fixture(name="gguf", scope="session")
+def fixture_gguf(taught: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model in GGUF: a taught one where there is a vLLM, whose torch teaches."""
+    folder = tmp_path_factory.mktemp("gguf")
+    if not there_is_a_vllm():
+        make_model(folder / "model")
+    as_gguf.write(taught("answers") if there_is_a_vllm() else folder / "model", folder / "m.gguf")
+    return folder / "m.gguf"
 
 
 @pytest.fixture(name="trained", scope="session")

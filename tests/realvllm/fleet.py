@@ -151,6 +151,11 @@ def asked(url: str, ca: Path, questions: Sequence[str], **more: Any) -> dict[str
     return {"url": url, "key": KEY, "ca": str(ca), "chat": chat, "embed": EMBED, **who, **more}
 
 
+def answered(tally: Mapping[str, int]) -> int:
+    """How many requests of a caller were."""
+    return tally["whole"] + tally["streamed"] + tally["embedded"]
+
+
 class Caller:
     """OpenAI's library at work, in a process and an environment of its own."""
 

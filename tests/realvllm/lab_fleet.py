@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
 
 from tests.fleet.fleet import PYTHON, Fleet
 from tests.fleet.rollouts import GB10
+from tests.realvllm import fleet as real_fleet
 from tests.realvllm.fleet import CHAT, EMBED, KINDS
 from tests.realvllm.real import BIN
 from tests.support.archive import packed
@@ -28,6 +32,11 @@ ENVIRONMENT = {
     **{"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
     **{"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
 }
+ONE = {"max_model_len": 2048, "memory_gib": 3, "environment": ENVIRONMENT}
+WORDS = ["--enforce-eager", "--max-num-seqs"]
+PROMPTS = [asked.prompt for asked in QUESTIONS]
+LENGTHS = [96, *[8] * 7]  # of streams, in turn: a long one is open when its replica is to go
+READY_S = 300.0
 DOCKER_UNIT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n"
 
 
@@ -59,7 +68,7 @@ class RealFleet(Fleet):
     def prepare(self, host: str) -> None:
         """Docker's stand-in, the certificates that an operator puts there, and the models."""
         kinds = [KINDS[model] for model in self.models(host)]
-        self.root(host, "tar", "--extract", "--directory=/", program=self._files(host, kinds))
+        self.root(host, "tar", "--extract", "--directory=/", program=packed(self.files(host, kinds)))
         self.shell(host, "systemctl daemon-reload; systemctl reset-failed docker.service || true; apt-get -qq update")
 
     def models(self, host: str) -> list[str]:
@@ -78,7 +87,7 @@ class RealFleet(Fleet):
     def url(self) -> str:
         return f"https://{self.address(self.head)}:8443/v1"
 
-    def _files(self, host: str, kinds: Sequence[str]) -> bytes:
+    def files(self, host: str, kinds: Sequence[str]) -> dict[str, Path | bytes]:
         stand_in = (HERE / "on_host/docker.py").read_text()
         said = {"@PROGRAMS@": str(BIN), "@LIBRARIES@": LIBRARIES}
         for name, value in said.items():
@@ -92,12 +101,12 @@ class RealFleet(Fleet):
             "etc/gb10-certificate/gateway.pem": self.home / f"{host}.pem",
             "etc/gb10-certificate/gateway.key": self.home / f"{host}.key",
             "etc/gb10-certificate/fleet.pem": self.ca,
-            **{f"{LIBRARIES[1:]}/{path.name}": path for path in _libraries()},
+            **libraries(*BIN.parent.glob("lib/python3*/site-packages/vllm/*.so")),
         }
         for model, kind in KINDS.items():
             if kind in kinds:
                 files |= _in_the_hub(model, self.model_of(kind))
-        return packed(files)
+        return files
 
     # -- what an operator says and does
 
@@ -105,7 +114,7 @@ class RealFleet(Fleet):
         """The part of the inventory that the lab does not write."""
         shared = {
             "gb10_roles": ROLES,
-            **{"vllm_fetch": False, "vllm_version": "0.32.0", "vllm_model": "", "vllm_services": self._services()},
+            **{"vllm_fetch": False, "vllm_version": "0.32.0", "vllm_model": ""},
             "gateway_address": "{{ ansible_host }}",
             "gateway_certificate": "/etc/gb10-certificate/gateway.pem",
             "gateway_certificate_key": "/etc/gb10-certificate/gateway.key",
@@ -113,25 +122,21 @@ class RealFleet(Fleet):
             **{"gateway_fleet_key": FLEET_KEY, "gateway_fleet_ca": "/etc/gb10-certificate/fleet.pem"},
             "gb10_evidence_directory": str(self.home / "evidence"),
         }
-        hosts: dict[str, Any] = {host: {} for host in self.hosts}
-        hosts[self.head] = {"gateway_fleet": ["sparks"]}
+        hosts: dict[str, Any] = {host: {"vllm_services": self.services(host)} for host in self.hosts}
+        hosts[self.head]["gateway_fleet"] = ["sparks"]
         inventory = {"all": {"vars": shared, "children": {"sparks": {"hosts": hosts}}}}
         self.mine.write_text(json.dumps(inventory, indent=1))
 
-    def _services(self) -> dict[str, Any]:
-        one = {"max_model_len": 2048, "memory_gib": 3, "environment": ENVIRONMENT}
-        words = ["--enforce-eager", "--max-num-seqs"]
-        pools = ["16", "--runner", "pooling", "--convert", "embed"]
-        return {
-            "chat": {
-                **{**one, "model": CHAT, "port": 8000, "api_key": "key-of-the-chat-and-of-nothing-else"},
-                "extra_args": [*words, str(self.at_once)],
-            },
-            "embed": {
-                **{**one, "model": EMBED, "port": 8002, "api_key": "key-of-the-vectors-and-of-nothing-else"},
-                **{"extra_args": [*words, *pools], "hosts": [self.head]},
-            },
+    def services(self, host: str) -> dict[str, Any]:
+        embed = {
+            **{**ONE, "model": EMBED, "port": 8002, "api_key": "key-of-the-vectors-and-of-nothing-else"},
+            **{"extra_args": [*WORDS, "16", "--runner", "pooling", "--convert", "embed"], "hosts": [self.head]},
         }
+        return {"chat": self.chat(), "embed": embed}
+
+    def chat(self) -> dict[str, Any]:
+        own = {"model": CHAT, "port": 8000, "api_key": "key-of-the-chat-and-of-nothing-else"}
+        return {**ONE, **own, "extra_args": [*WORDS, str(self.at_once)]}
 
     def deploy(self) -> Play:
         """`gb10 site`: as declared, and proven."""
@@ -154,6 +159,16 @@ class RealFleet(Fleet):
         return self.gb10("rollout", "site", *sizes, "--state", str(self.home / "state"), "--json")
 
     # -- what is there
+
+    def all_ready(self) -> None:
+        until = time.monotonic() + READY_S
+        while {each["state"] for each in self.show()} != {"ready"}:
+            assert time.monotonic() < until, self.show()
+            time.sleep(0.5)
+
+    def asked(self, **more: Any) -> dict[str, Any]:
+        """Of caller.py: the address of the fleet, and what its models were taught."""
+        return real_fleet.asked(self.url, self.ca, PROMPTS, **{"lengths": LENGTHS, **more})
 
     def show(self) -> list[dict[str, Any]]:
         """What the router says."""
@@ -182,19 +197,28 @@ class RealFleet(Fleet):
         return {frozenset(loading) for loading, _ in seen}, waits
 
 
-def _libraries() -> list[Path]:
-    """What vLLM's own libraries take of this machine and no package of the environment brings: libnuma."""
-    (library,) = {
-        line.split()[2]
-        for path in BIN.parent.glob("lib/python3*/site-packages/vllm/*.so")
-        for line in subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.splitlines()
-        if line.strip().startswith("libnuma.so.1 => /")
-    }
-    return [Path(library)]
+def libraries(*programs: Path) -> dict[str, Path | bytes]:
+    """What these take of this machine and no host of the lab has: libnuma, and what was built beside them."""
+    found: dict[str, Path | bytes] = {}
+    for program in programs:
+        done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, re.MULTILINE):
+            if name == "libnuma.so.1" or not path.startswith(("/lib", "/usr/lib")):
+                found[f"{LIBRARIES[1:]}/{name}"] = Path(path)
+    return found
+
+
+def snapshot(model: str) -> str:
+    """The folder of a model's files in the cache of the hub, below the root."""
+    home = f"var/cache/gb10-vllm/huggingface/hub/models--{model.replace('/', '--')}"
+    return f"{home}/snapshots/{commit(model)}"
+
+
+def commit(model: str) -> str:
+    return hashlib.sha256(model.encode()).hexdigest()[:40]
 
 
 def _in_the_hub(model: str, folder: Path) -> dict[str, Path | bytes]:
     """The files of a model as the cache of the hub has them."""
-    home = f"var/cache/gb10-vllm/huggingface/hub/models--{model.replace('/', '--')}"
-    commit = hashlib.sha256(model.encode()).hexdigest()[:40]
-    return {f"{home}/refs/main": commit.encode(), f"{home}/snapshots/{commit}": folder}
+    home = snapshot(model)
+    return {f"{home.rpartition('/snapshots/')[0]}/refs/main": commit(model).encode(), home: folder}

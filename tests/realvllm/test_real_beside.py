@@ -1,6 +1,6 @@
 """A real llama.cpp and a vLLM behind one router: drained and restarted in turn under load, and no request fails.
 
-Needs GB10_LLAMA_SERVER and GB10_GGUF. The vLLM is a stand-in, and a real one where GB10_REAL_VLLM names it.
+Needs GB10_LLAMA_SERVER. The vLLM is a stand-in, and a real one where GB10_REAL_VLLM names it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 
 from tests.realvllm import fleet as real_fleet
 from tests.realvllm.fleet import CHAT, RealSpark
-from tests.realvllm.llama import ENTRY, GGUF, SERVER
+from tests.realvllm.llama import ENTRY, SERVER
 from tests.realvllm.real import LONGEST_S, MISSING, there_is_a_vllm
 from tests.support import router_fleet
 from tests.support.ports import free_port
@@ -29,13 +30,16 @@ from tests.support.service_plans import made
 
 pytestmark = [
     pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY),
-    pytest.mark.skipif(not (SERVER and GGUF), reason="GB10_LLAMA_SERVER and GB10_GGUF name none"),
+    pytest.mark.skipif(not SERVER, reason="GB10_LLAMA_SERVER names no server of llama.cpp"),
 ]
 CLIENTS, LEAST = 4, 40  # requests that each engine answers
 
 
+@dataclass
 class LlamaSpark(Spark):
     """A host that serves the model with a real llama.cpp, by the words of its plan."""
+
+    gguf: Path = Path()
 
     def entry(self) -> dict[str, Any]:
         return {**ENTRY, "port": self.port, "served_model_name": CHAT}
@@ -49,7 +53,7 @@ class LlamaSpark(Spark):
     def serve(self, model: str, gap_s: float = 0) -> None:
         plan = made({"small": self.entry()})["small"]
         words = list(plan.argv[plan.argv.index("/app/llama-server") + 2 :])
-        words[words.index("--model") + 1] = GGUF
+        words[words.index("--model") + 1] = str(self.gguf)
         with (self.home / "llama.log").open("wb") as log:
             self.replicas[model] = subprocess.Popen([SERVER, *words], stdout=log, stderr=log)
         self.serving(model).parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +111,7 @@ class Load:
 
 
 @pytest.fixture(name="beside", params=["a stand-in", "a real one"])
-def fixture_beside(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+def fixture_beside(request: pytest.FixtureRequest, gguf: Path) -> Iterator[Fleet]:
     folder = Path(tempfile.mkdtemp(prefix="gb10r"))
     place = ("spark-b", "127.0.0.2", (CHAT,), (free_port(),))
     other: Spark = Spark(*place)
@@ -117,7 +121,8 @@ def fixture_beside(request: pytest.FixtureRequest) -> Iterator[Fleet]:
         request.getfixturevalue("quiet")
         taught: Callable[[str], Path] = request.getfixturevalue("taught")
         other = RealSpark(*place, folder=folder / "host-spark-b", model_of=taught)
-    fleet = Fleet(folder, [LlamaSpark("spark-a", "127.0.0.1", (CHAT,), (free_port(),)), other], 0.005, ())
+    llama = LlamaSpark("spark-a", "127.0.0.1", (CHAT,), (free_port(),), gguf=gguf)
+    fleet = Fleet(folder, [llama, other], 0.005, ())
     fleet.patience_s = LONGEST_S
     with at_work(fleet, folder):
         yield fleet

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
 
 from tests.realvllm import fleet as real_fleet
-from tests.realvllm.fleet import CHAT, CLIENT, EMBED, Caller, once
+from tests.realvllm.fleet import CHAT, CLIENT, EMBED, Caller, answered, once
 from tests.realvllm.lab_fleet import RealFleet
 
 pytestmark = [
@@ -26,10 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not (CLIENT / "python").is_file(), reason="GB10_OPENAI names no folder with a Python"),
     pytest.mark.lab,
 ]
-PROMPTS = [asked.prompt for asked in QUESTIONS]
 LEAST = 10_000  # requests of the whole run
-LENGTHS = [96, *[8] * 7]  # of streams, in turn: a long one is open when its replica is to go
-READY_S = 300.0
 Counts = dict[str, int]
 
 
@@ -51,24 +45,9 @@ def fixture_tallies() -> list[Counts]:
     return []
 
 
-def asked(lab: RealFleet, **more: Any) -> dict[str, Any]:
-    return real_fleet.asked(lab.url, lab.ca, PROMPTS, **{"lengths": LENGTHS, **more})
-
-
-def answered(tally: Counts) -> int:
-    return tally["whole"] + tally["streamed"] + tally["embedded"]
-
-
 def said_to(capsys: pytest.CaptureFixture[str], text: str) -> None:
     with capsys.disabled():
         print(f"\n{text}")
-
-
-def all_ready(lab: RealFleet) -> None:
-    until = time.monotonic() + READY_S
-    while {each["state"] for each in lab.show()} != {"ready"}:
-        assert time.monotonic() < until, lab.show()
-        time.sleep(0.5)
 
 
 def loads_never_met(lab: RealFleet) -> None:
@@ -83,7 +62,7 @@ def test_two_starts_of_one_host_do_not_meet(lab: RealFleet) -> None:
 
 
 def test_one_address_has_both_models_and_all_replicas(lab: RealFleet) -> None:
-    all_ready(lab)
+    lab.all_ready()
     assert {(each["model"], each["host"]) for each in lab.show()} == {
         *(("tiny-chat", host) for host in lab.hosts),
         ("tiny-embed", lab.head),
@@ -99,7 +78,7 @@ def test_one_address_has_both_models_and_all_replicas(lab: RealFleet) -> None:
         "vectors = api.embeddings.create(model=said['embed'], input=['one', 'two'])\n"
         "print(json.dumps({'models': sorted(m.id for m in api.models.list()), 'whole': whole,"
         " 'streamed': ''.join(parts), 'vectors': [len(v.embedding) for v in vectors.data]}))",
-        asked(lab),
+        lab.asked(),
     )
     assert said == {"models": [CHAT, EMBED], "whole": "42", "streamed": "42", "vectors": [128, 128]}
     served = real_fleet.served_between(before, real_fleet.requests(lab))
@@ -110,15 +89,15 @@ def test_a_stop_of_one_replica_loses_no_request_and_leaves_its_neighbour(
     lab: RealFleet, tallies: list[Counts], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`gb10 stop`, then `gb10 start`, while all kinds of requests come."""
-    all_ready(lab)
+    lab.all_ready()
     before, neighbour = real_fleet.requests(lab), lab.started(lab.head, "embed")
     clients = ["stream", "stream", *["whole"] * 4, *["embed"] * 2]
-    caller = Caller(asked(lab, clients=clients))
+    caller = Caller(lab.asked(clients=clients))
     try:
         stopped = lab.gb10("stop", "chat", "--limit", lab.head, "--yes")
         state, at_stop = lab.state(CHAT, lab.head), real_fleet.requests(lab)
         begun = lab.gb10("start", "chat", "--limit", lab.head, "--yes", "--prove")
-        all_ready(lab)
+        lab.all_ready()
     finally:
         tally = caller.end()
     served = real_fleet.served_between(before, real_fleet.requests(lab))
@@ -136,14 +115,14 @@ def test_a_rollout_over_both_replicas_loses_no_request(
     lab: RealFleet, tallies: list[Counts], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A changed setting, by `gb10 rollout`. The last requests of the run come here."""
-    all_ready(lab)
+    lab.all_ready()
     # A rollout drains a host as a whole, so nobody asks for vectors: they have one replica.
     before = real_fleet.requests(lab)
     started = {host: lab.started(host, "chat") for host in lab.hosts}
     lab.at_once = 12
     lab.write()
     least = LEAST - sum(answered(tally) for tally in tallies)
-    caller = Caller(asked(lab, clients=["stream", "stream", *["whole"] * 6], least=least))
+    caller = Caller(lab.asked(clients=["stream", "stream", *["whole"] * 6], least=least))
     try:
         done = lab.rollout()
     finally:
@@ -164,8 +143,8 @@ def test_a_rollout_over_both_replicas_loses_no_request(
 
 def test_without_the_drain_a_stop_is_noticed(lab: RealFleet, capsys: pytest.CaptureFixture[str]) -> None:
     """So what the tests above count can be seen at all. The last test: the replica stays down."""
-    all_ready(lab)
-    caller = Caller(asked(lab, clients=["stream", "whole"] * 4))
+    lab.all_ready()
+    caller = Caller(lab.asked(clients=["stream", "whole"] * 4))
     lab.shell(lab.hosts[1], "systemctl stop gb10-vllm-chat.service")
     tally = caller.end()
     said_to(capsys, f"a stop without the drain: {tally}")

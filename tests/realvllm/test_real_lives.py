@@ -57,6 +57,7 @@ def test_the_engine_says_what_the_arithmetic_counts(tmp_path: Path) -> None:
     line = next(line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK))
     said, facts = json.loads(line[len(ask_engine.MARK) :]), sources.find(str(tmp_path / "model"))
     assert engine.problem(said) is None and said["context"] == 4096 and "refusal" not in said
+    assert said["backends"] == ["CPU_ATTN", "UnquantizedEmbeddingMethod", "UnquantizedLinearMethod"]
     model = models.of_facts(facts)
     assert engine.token_bytes(said) == memory_fit.kv_bytes_per_token(model.geometry)
     numbers = sum(size / {"float32": 4, "bfloat16": 2}[kind] for kind, size in said["weights"].items())

@@ -1,4 +1,4 @@
-"""The whole life of a service of llama.cpp with its real server, where GB10_LLAMA_SERVER and GB10_GGUF name one.
+"""The whole life of a service of llama.cpp with its real server, where GB10_LLAMA_SERVER names one.
 
 What plays Docker runs the words of the plan on this machine, with the model's path in the container led to the file.
 """
@@ -12,14 +12,18 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.llama_cpp import ENGINE
 
-from tests.realvllm.llama import ENTRY, GGUF, SERVER
+from tests.realvllm.llama import ENTRY, SERVER
+from tests.realvllm.real import there_is_a_vllm
 from tests.support.service_plans import made
 from tests.support.vllm_unit import QUICK, Host, wait_until
 
 pytestmark = pytest.mark.skipif(
-    not (SERVER and GGUF), reason="GB10_LLAMA_SERVER and GB10_GGUF name none: the life with a real llama.cpp NOT tested"
+    not SERVER, reason="GB10_LLAMA_SERVER names none: the life with a real llama.cpp NOT tested"
 )
 DOCKER = """#!/bin/sh
 cd "${{0%/*}}" || exit 9
@@ -38,13 +42,13 @@ def free_port() -> int:
 
 
 @pytest.fixture(name="served")
-def fixture_served(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+def fixture_served(tmp_path: Path, gguf: Path) -> Iterator[Callable[..., Host]]:
     hosts: list[Host] = []
 
     def serve(*more: str) -> Host:
         plan = made({"m": {**ENTRY, "port": free_port(), "extra_args": list(more)}})["m"]
         words = list(plan.argv[plan.argv.index("/app/llama-server") + 2 :])
-        words[words.index("--model") + 1] = GGUF
+        words[words.index("--model") + 1] = str(gguf)
         host = Host(tmp_path)
         host.raw |= {key: plan.program[key] for key in ("phases", "failures", "ready_url", "api")}
         host.raw["timing"] = {**QUICK, "stop": 10.0}
@@ -71,13 +75,14 @@ def test_it_loads_serves_is_proven_counted_and_stopped(served: Callable[..., Hos
         assert not door.exists(), "the gateway sends nothing to a server that loads"
     wait_until(door.exists)
     ask = asked(host)
-    proof = server_probe.probe(ask, "m", timeout_s=10, answer_timeout_s=60, questions=(), status=lambda: host.status)
+    asks = QUESTIONS if there_is_a_vllm() else ()  # its torch has taught the model what they ask
+    proof = server_probe.probe(ask, "m", timeout_s=10, answer_timeout_s=60, questions=asks, status=lambda: host.status)
     assert (proof.verdict, proof.served_models, proof.phase) == ("serving", ("m",), "ready"), proof
     said = ask(
         "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, 90
     )
     assert said.status == 200 and '"completion_tokens":4' in said.body, said
-    found = counters.parse(ask("/metrics", None, 5).body)
+    found = counters.parse(in_names_of_vllm(ask("/metrics", None, 5).body, ENGINE.metrics))
     assert found["running"] == 0 and (found["generated_tokens"] or 0) > 0 and (found["prompt_tokens"] or 0) > 0
     assert host.stop() == 0
 

@@ -240,6 +240,110 @@ FAULTY: list[tuple[str, str, str]] = [
         *("killed", "an owner with earlyoom"),
         "Worker proc VllmWorker-0 died unexpectedly (exit code: -15), shutting down executor.",
     ),
+    (
+        *("kernel_unsupported", "GuigsEvt/dgx_spark_config issue 5"),
+        "FATAL: kernel `fmha_cutlassF_f32_aligned_64x128_rf_sm80` is for sm80-sm100, but was built for sm121",
+    ),
+    (
+        *("kernel_unsupported", "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark issue 119"),
+        "RuntimeError: Assertion error (/deepgemm/csrc/apis/../jit_kernels/impls/../../jit/compiler.hpp:147): runtime"
+        " != nullptr",
+    ),
+    (
+        *("kernel_unsupported", "sparkrun issue 220, eight GB10s"),
+        "RuntimeError: Assertion error (include_parser.hpp:69): Failed to open: /usr/local/lib/python3.12/dist-packages"
+        "/vllm/third_party/deep_gemm/include/deep_gemm/impls/sm121_fp8_mqa_logits.cuh",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 47130, SM120"),
+        "RuntimeError: Assertion error (csrc/apis/../utils/layout.hpp:76): Unknown recipe",
+    ),
+    (
+        *("kernel_unsupported", "vLLM issue 50660"),
+        "RuntimeError: Assertion error (/workspace/.deps/flashmla-src/csrc/sm90/prefill/sparse/phase1.cuh:614):"
+        " Assertion `res == CUresult::CUDA_SUCCESS` failed.",
+    ),
+    ("weights_unfit", "vLLM issue 51581", "AttributeError: 'QKVParallelLinear' object has no attribute 'weight'"),
+    (
+        *("kernel_unsupported", "vLLM, FlashMLA"),
+        "RuntimeError: vllm_flashmla_C is not available, likely was not compiled due to insufficient nvcc version",
+    ),
+    (
+        *("kernel_unsupported", "FlashInfer issue 2342, a GB10"),
+        "RuntimeError: Failed to launch the CUTLASS kernel. Last CUDA error is: no error",
+    ),
+    (
+        *("kernel_unsupported", "CUTLASS, its DSL for Python"),
+        "cutlass.base_dsl.common.OpError: expects arch to be one of ['sm_100a', 'sm_100f'], but got sm_121a",
+    ),
+    (
+        *("image_unfit", "sparkrun issue 280, a GB10"),
+        "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/lib/python3.12/dist-packages/flashinfer"
+        "/data/csrc/nv_internal/tensorrt_llm/cutlass_instantiations/120_mxfp4min'",
+    ),
+    ("image_unfit", "glibc", "ImportError: /lib/libc.so.6: version `GLIBC_2.38' not found (required by /x/_C.abi3.so)"),
+    ("image_unfit", "Python", "ImportError: cannot import name 'Gemma4Config' from 'transformers' (/x/__init__.py)"),
+    (
+        *("image_unfit", "SGLang issue 18203, a GB10"),
+        "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!",
+    ),
+    ("image_unfit", "PyTorch", "AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'"),
+    (
+        *("unknown_architecture", "transformers"),
+        "ValueError: Tokenizer class TokenizersBackend does not exist or is not currently imported.",
+    ),
+    (
+        *("weights_unfit", "vLLM issue 42813"),
+        "AssertionError: Tried to load weights of size torch.Size([3096576, 1])to a parameter of size torch.Size([5376,"
+        " 1152])",
+    ),
+    ("weights_unfit", "vLLM issue 28274", "KeyError: 'layers.0.mlp.experts.w2_weight'"),
+    ("weights_unfit", "vLLM issue 11010", "KeyError: 'layers.0.mlp.down_proj.weight.absmax'"),
+    (
+        "gpu_dead",
+        "vLLM issue 29265",
+        "ValueError: Current node has no GPU available. current_node_resource={}.",
+    ),
+    ("killed", "MiaAI-Lab, SGLang on a pair", "RuntimeError: Rank 0 scheduler died (exit code: -9)"),
+    (
+        *("refused_flag", "vLLM, v1/worker"),
+        "ValueError: max_num_seqs (256) exceeds available Mamba cache blocks (118).",
+    ),
+    (
+        *("refused_flag", "vLLM, entrypoints/chat_utils.py"),
+        "ValueError: The supplied chat template string (./x.jinja) appears path-like, but doesn't exist!",
+    ),
+    (
+        *("nccl_failed", "NCCL issue 1052"),
+        "node2:1:2 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer with error 4, opcode 0, len"
+        " 0, vendor err 81 (Send) localGid ::ffff:10.0.1.1 remoteGid ::ffff:10.0.1.2",
+    ),
+    (
+        *("kernel_fault", "FlashInfer issue 3170, a GB10"),
+        "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
+    ),
+    (
+        *("kernel_fault", "gitcommit90/glm-5.3-one-spark issue 2"),
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+    ),
+    ("kernel_fault", "CUDA", "torch.AcceleratorError: CUDA error: unspecified launch failure"),
+    ("kernel_fault", "vLLM issue 52877, a GB10", "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+    ("kernel_fault", "NCCL issue 2213, a pair", "*** SIGSEGV received at time=1775734074 on cpu 19 ***"),
+    (
+        *("image_unfit", "vLLM issue 52768"),
+        "transformers.configuration_utils.AmbiguousGlobalPerLayerAttributeError: `head_dim` is a per-layer attribute",
+    ),
+    (
+        *("peer_lost", "MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 159"),
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote"
+        " server shutdown or crash?",
+    ),
+    (
+        *("nccl_failed", "SGLang issue 10216"),
+        "[rank6]:[E909 08:45:31.970959174 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0 Rank 6] Received a dump signal"
+        " due to a collective timeout from this local rank",
+    ),
+    ("compile_failed", "FlashInfer issue 2252, a GB10", "RuntimeError: Ninja build failed. Ninja output:"),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.
 HEALTHY: dict[str, str] = {
@@ -271,5 +375,6 @@ HEALTHY: dict[str, str] = {
     "model_missing": "A new version of the following files was downloaded, no error",
     "nccl_failed": "INFO pynccl.py: vLLM is using nccl==2.28.9, error-free",
     "compile_failed": "INFO backends.py: Using cache directory: /root/.cache/vllm/torch_compile_cache/3f, no error",
+    "kernel_fault": "INFO Xid 13 would be an illegal memory access, no error",
     "killed": "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.",
 }

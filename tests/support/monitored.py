@@ -203,7 +203,7 @@ class Spark:
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
         return "\n".join(map(json.dumps, lines))
 
-    def served(self, _address: str, _port: int, _owner: object) -> str:
+    def served(self, _service: object, _owner: object) -> str:
         """What vLLM's /metrics says."""
         if self.serves_nothing:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -89,6 +89,7 @@ class Spark:
         more = zip(self.models[1:], self.ports[1:], strict=True)
         return {
             "vllm_model": self.models[0],
+            "vllm_lora": [{"name": f"{self.models[0]}-sql", "model": "acme/sql-lora"}],
             "vllm_port": self.port,
             "vllm_api_key": f"key-of-{self.models[0]}".replace("/", "-"),
             "vllm_on_demand": self.models[0] in self.sleeps,

@@ -254,6 +254,12 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("the line before it, of the cable",
                 lines=["mlx5_core 0000:01:00.0: Port module event: module 0, Cable unplugged"]),
     ),
+    "log_cable_fault": (
+        Example("Linux, mlx5/core/events.c",
+                lines=["mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, High Temperature"]),
+        Example("the same, as it is plugged in",
+                lines=["mlx5_core 0000:01:00.0: Port module event: module 0, Cable plugged"]),
+    ),
     "log_cable_removed": (
         Example("NVIDIA/NV-Kernels pull request 271", lines=["cx7-pcie-hotplug MTKP0001:00: Cable removal"]), SOUND,
     ),

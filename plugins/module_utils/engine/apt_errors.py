@@ -5,7 +5,8 @@
 
 apt puts its errors on stderr, and the packages that block an installation on stdout, so both are read.
 
-The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale; each was seen in a test with the fault.
+The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale; most were seen in a test with the fault,
+the others are those of a report, or of the source of apt, dpkg and DKMS.
 """
 
 from __future__ import annotations
@@ -18,16 +19,24 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 _MAX_WORDS = 600  # characters of apt's own text in a message
-_ERRORS = ("E:", "dpkg: error")
+_ERRORS = ("E:", "Error:", "dpkg: error")
 # apt says the same of a hold and of packages that can never stand beside each other; the holds tell which it is.
-_BLOCKED = r"(?m)^E: (Unable to correct problems|Error, pkgProblemResolver|Held packages were changed)"
+_BLOCKED = (
+    r"(?m)^(?:E|Error): (Unable to (?:correct problems|satisfy dependencies)|Error, pkgProblemResolver|"
+    r"Held packages were changed|Unmet dependencies)"
+)
 # ` cuda : Depends: driver (>= 2) but 1 is to be installed`; further lines of one package leave its name out.
 _UNMET = r"(?m)^ +(?:(\S+) : +)?(?:Pre)?(?:Depends|Recommends|Conflicts|Breaks): (\S+).*$"
+# apt 3 numbers its reasons, on stderr: `2. driver:arm64=1 Depends gl (= 1)`.
+_UNMET_3 = r"(?m)^ +\d+\. ([^\s:=]+)\S* (?:Pre)?(?:Depends|Conflicts|Breaks) ([^\s:=]+).*$"
 _IS_HELD = ("is on hold", "are on hold")
 _UNMET_WAY_OUT = "`apt-cache policy` shows which source and pin offer these versions; ask for ones that fit together"
+_HALF_WAY_OUT = (
+    "`apt-get --simulate --fix-broken install` shows what would repair it, and the same without --simulate does"
+)
 # dpkg names the package and, on the next line, the reason; apt's own last line has neither.
 _DPKG_SAYS = r"(?m)^dpkg: error processing (?:archive|package) (?:\S*/)?(\S+) \(--\w+\):\n[ \t]*(.+)$"
-_DKMS_SAYS = r"Bad return status for module build on kernel: (\S+).*\nConsult (\S+)"
+_DKMS_SAYS = r"(?:module build on kernel:|headers for kernel) (\S+)(?:.*\nConsult (\S+))?"
 _CHANGED = r"(?m)^The following held packages will be changed:\n((?: .*\n?)+)"
 
 
@@ -42,7 +51,8 @@ class Fault(NamedTuple):
 
 LOCKED = Fault(
     "apt_locked",
-    r"^(E: )?(Could not get lock|Unable to (acquire the dpkg frontend lock|lock (directory|the administration)))"
+    r"^((E|Error): )?(Could not get lock|Unable to (acquire the dpkg frontend lock|lock (directory|the administration))"
+    r"(?!.*are you root))"
     r"|^dpkg: error: .*\block was locked",
     "wait for that process or end it (often unattended-upgrades or a first-boot update), then run again",
 )
@@ -61,13 +71,42 @@ FAULTS = (
     ),
     Fault(
         "dpkg_interrupted",
-        r"dpkg was interrupted, you must manually run",
+        r"dpkg was interrupted, you must manually run|triggers looping, abandoned",
         "run again: an interrupted dpkg is repaired first",
     ),
     Fault(
         "dpkg_killed",
         r"Sub-process \S*dpkg (exited unexpectedly|was killed|received)",
         "somebody or the kernel (out of memory?) ended dpkg in the middle: run again, and it is repaired first",
+    ),
+    Fault(
+        "dpkg_database_damaged",
+        r"(files list file|status database|parsing file '/var/lib/dpkg/\S+'|info file '/var/lib/dpkg/).*"
+        r"(missing final newline|is corrupt|empty file name|error|damaged)|dpkg: unrecoverable fatal error",
+        "a file below /var/lib/dpkg is cut, as a full disk or a power cut leaves it: take /var/backups/dpkg.status.0"
+        " for the status, and `apt-get install --reinstall` the package that is named",
+    ),
+    Fault(
+        "dpkg_asks",
+        r"end of file on stdin at conffile prompt",
+        "somebody has changed a configuration file that the package brings: `dpkg --configure -a` by hand asks which of"
+        " the two to keep",
+    ),
+    Fault(
+        "package_half_there",
+        r"needs to be reinstalled, but I can't find an archive for it",
+        "a package was cut off while it was unpacked, and its source is gone: put the source back, or take it out with"
+        " `dpkg --remove --force-remove-reinstreq PACKAGE`",
+    ),
+    Fault(
+        "disk_refuses",
+        r"Read-only file system",
+        "the disk is read-only, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e nvme`)",
+    ),
+    Fault(
+        "not_root",
+        r"are you root\?",
+        "only root may do that: set `become`",
     ),
     Fault(
         "package_files_clash",
@@ -79,6 +118,18 @@ FAULTS = (
         r"Bad return status for module build on kernel",
         "the log LOG says why; where Ubuntu has signed modules for this kernel, take them in place of the"
         " build, in one step: `apt-get install linux-modules-nvidia-580-open-KERNEL nvidia-dkms-580-open-`",
+    ),
+    Fault(
+        "kernel_headers_missing",
+        r"kernel headers for kernel \S+ cannot be found",
+        "the module cannot be built without them: `apt-get install linux-headers-KERNEL`; where Ubuntu has signed"
+        " modules for this kernel, linux-modules-nvidia-580-open-KERNEL needs no build",
+    ),
+    Fault(
+        "apt_source_changed",
+        r"changed its '\w+' value from '.*' to '",
+        "the vendor has renamed the source: where its new name is right, `apt-get update"
+        " --allow-releaseinfo-change` once",
     ),
     Fault(
         "apt_would_remove",
@@ -115,7 +166,7 @@ FAULTS = (
     Fault(
         "apt_signature_wrong",
         r"BADSIG|signatures were invalid|Clearsigned file isn't valid|unexpected data after|"
-        r"Signed file isn't valid|no signature|sqv returned an error|EXPKEYSIG|REVKEYSIG",
+        r"Signed file isn't valid|no signature|sqv returned an error|Policy rejected|EXPKEYSIG|REVKEYSIG",
         "the signature of the source is damaged, expired or not its vendor's: it may be a proxy in between; look at the"
         " source from another network, and do not switch the check off",
     ),
@@ -178,20 +229,20 @@ def explained(done: Completed, system: System) -> str:
     said = (f"{package[1]}: {package[2].strip()}" if package else done.words)[:_MAX_WORDS].rstrip(".")
     fault = find(done.stderr)
     if fault is None and re.search(_BLOCKED, done.stderr):
-        return _blocked(done.stdout, _holds(system)) or said
+        return _blocked(done.stdout, done.stderr, _holds(system)) or said
     if fault is None:
         return said
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
     built = re.search(_DKMS_SAYS, done.stderr)
-    kernel, log = built.groups() if built else ("KERNEL", "make.log below /var/lib/dkms")
-    way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log)
+    kernel, log = built.groups() if built else ("KERNEL", None)
+    way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log or "make.log below /var/lib/dkms")
     return f"{fault.name}: {said}{holder}. Fix: {way_out}"
 
 
-def _blocked(stdout: str, holds: Collection[str]) -> str:
+def _blocked(stdout: str, stderr: str, holds: Collection[str]) -> str:
     """The packages that block, by name: those on hold among the named, else the dependencies that cannot be met."""
     changed = re.search(_CHANGED, stdout)
-    unmet = list(re.finditer(_UNMET, stdout))
+    unmet = [*re.finditer(_UNMET, stdout), *re.finditer(_UNMET_3, stderr)]
     told = "; ".join(" ".join(line[0].split()) for line in unmet)
     named = {name.partition(":")[0] for line in unmet for name in line.groups() if name}
     held = sorted(changed[1].split() if changed else named.intersection(holds))
@@ -201,7 +252,8 @@ def _blocked(stdout: str, holds: Collection[str]) -> str:
         return f"apt_hold_blocks: {holding}{reason}. Fix: {_unhold_way_out(held)}"
     if not told:
         return ""
-    return f"apt_dependencies_unmet: {told[:_MAX_WORDS]}. Fix: {_UNMET_WAY_OUT}"
+    way_out = _HALF_WAY_OUT if "--fix-broken" in stderr else _UNMET_WAY_OUT
+    return f"apt_dependencies_unmet: {told[:_MAX_WORDS]}. Fix: {way_out}"
 
 
 def _unhold_way_out(held: Sequence[str]) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.account_keys import KeyKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.accounts import GroupKind, UserKind
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Kind
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import DpkgKind
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.expected import ExpectedKind
@@ -28,6 +30,9 @@ _KINDS: tuple[Kind[Any, Any], ...] = (
     DpkgKind(),
     PackageKind(),
     HoldKind(),
+    GroupKind(),
+    UserKind(),
+    KeyKind(),
     ModuleKind(),
     SysctlKind(),
     ProfileKind(),

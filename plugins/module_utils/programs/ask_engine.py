@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 MARK = "gb10-engine: "  # begins the line of the answer: vLLM's own lines may come before and after
@@ -95,6 +96,16 @@ def _made(found: dict[str, Any], config: Any) -> None:
                 layers.append(_kept(spec, config))
     found["weights"] = weights
     found["layers"] = _counted(layers)
+    found["backends"] = sorted({*_backends(model)})
+
+
+def _backends(model: Any) -> Iterator[str]:
+    """Name what computes attention here, and the classes that compute each format of weights."""
+    for module in model.modules():
+        if hasattr(getattr(module, "attn_backend", None), "get_name"):
+            yield str(module.attn_backend.get_name())
+        if getattr(module, "quant_method", None) is not None:
+            yield type(module.quant_method).__name__
 
 
 def _kept(spec: Any, config: Any) -> dict[str, Any]:

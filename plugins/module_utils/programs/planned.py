@@ -32,7 +32,7 @@ _SCRAPE_S = 2.0
 
 
 def collect() -> None:
-    """Write the metric now. Where that fails, or joins a run that has read already, the timer's next run does it."""
+    """Write the metric now. Where that fails, the timer's next run does it."""
     argv = ["systemctl", "start", "gb10-metrics-now.service"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(argv, check=False, timeout=60, stderr=subprocess.DEVNULL)
@@ -61,6 +61,13 @@ def ends(folder: Path) -> dict[str, int]:
     return found
 
 
+def unseen_s(folder: Path, settings: dict[str, Any], now_s: float) -> float:
+    """How long until Prometheus has asked since the first word of work that keeps alerts waiting for long enough."""
+    whole_s, asks_s = settings["planned"]["s"], settings["every_s"]["now"] + _SCRAPE_S
+    begun = [until_s - whole_s for until_s in ends(folder).values() if until_s - now_s > whole_s / 2]
+    return float(max(0, min([now_s, *begun]) + asks_s - now_s))
+
+
 def _write(path: Path, until_s: float) -> None:
     """Whole or not at all: a boot may follow."""
     new = path.with_name(f".{path.name}.new")
@@ -80,8 +87,10 @@ def main(argv: Sequence[str], tell: Callable[[], None] = collect, wait: Callable
         sys.stderr.write(f"gb10-planned: {error.filename}: {error.strerror}; alerts do not wait for this work\n")
         return 1
     tell()
-    if options.verb == "begin" and options.seen:
-        wait(2 * settings["every_s"]["now"] + _SCRAPE_S)  # the timer's next run, and the next scrape
+    if options.verb == "begin":
+        tell()  # the first may have joined a run that had read before
+        if options.seen:
+            wait(unseen_s(FOLDER, settings, time.time()))
     return 0
 
 

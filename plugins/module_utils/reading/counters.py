@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import VLLM, Naming, in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name, status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
@@ -54,9 +54,11 @@ _LINE = r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$"
 class Service:
     """A service of this host by its names; `port` is None where another host of the cluster has the API."""
 
-    def __init__(self, name: str, unit: str, status: str, address: str, port: int | None, ranks: int) -> None:
+    def __init__(
+        self, name: str, unit: str, status: str, address: str, port: int | None, ranks: int, naming: Naming = VLLM
+    ) -> None:
         self.name, self.unit, self.status = name, unit, status
-        self.address, self.port, self.ranks = address, port, ranks
+        self.address, self.port, self.ranks, self.naming = address, port, ranks, naming
 
 
 def services(root: str | Path = "/") -> list[Service]:
@@ -84,9 +86,10 @@ def service_of(name: str, text: str, path: str) -> Service:
         address, port = place(settings["argv"])
         join = settings.get("join")
         ranks = len(join["members"]) if join else 1
+        naming = Naming(**settings.get("metrics", {}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unknown(f"{path} is not what the role writes") from None
-    return Service(name, f"{long_name(name)}.service", status_of(name), address, port, ranks)
+    return Service(name, f"{long_name(name)}.service", status_of(name), address, port, ranks, naming)
 
 
 def place(argv: Iterable[object]) -> tuple[str, int | None]:
@@ -104,10 +107,10 @@ def ask(service: Service, seconds: float) -> Counters:
     if service.port is None:
         raise ValueError(NO_API)
     owner = asking.said_by_unit(service.status)
-    status, body = asking.ask(service.address, service.port, "/metrics", owner, seconds=seconds, most=LARGEST)
+    status, body = asking.ask(service.address, service.port, service.naming.path, owner, seconds=seconds, most=LARGEST)
     if status != 200:
-        raise ValueError(f"/metrics gave {status}")
-    return parse(body.decode("utf-8", "replace"))
+        raise ValueError(f"{service.naming.path} gave {status}")
+    return parse(in_names_of_vllm(body.decode("utf-8", "replace"), service.naming))
 
 
 def port_of(text: str) -> int | None:
@@ -117,7 +120,7 @@ def port_of(text: str) -> int | None:
 
 def parse(text: str) -> Counters:
     """Return sums over all engines of the server, None for what it does not count; ValueError for another server."""
-    found = count(in_names_of_vllm(text), METRICS)
+    found = count(text, METRICS)
     if found["running"] is None or found["generated_tokens"] is None:
         raise Unknown(f"/metrics is of no engine that is known: {quoted(text[:200]) or 'it is empty'}")
     return found

@@ -46,6 +46,12 @@ KINDS = (
         "xid",
         r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ |Back to back )?(Heartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout)",
     ),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?_?kgsp\w{4,60}: .{0,60}?(GSP-CrashCat Report|PMU has halted)"),
+    (
+        "xid",
+        r"\ANVRM: (?:GPU\d+ )?nv(?:Assert|Check)\w+: (?:Assertion|Check) failed: .{0,60}?"
+        r"\[(NV_ERR_GPU_IS_LOST|NV_ERR_RESET_REQUIRED)\]",
+    ),
     ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
     ("oom_kill", r"\AOut of memory: Killed process \d+ \((.{0,15})\)"),
     ("oom_kill", r"\A(Memory cgroup) out of memory: Killed process \d+ \("),  # at a limit of its own
@@ -60,7 +66,8 @@ KINDS = (
         "pcie_error",
         r"\A(?:pcieport|nvidia|mlx5_core|nvme) [0-9a-f:.]{12,}: "
         r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
-        r"(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL)",
+        r"(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL|device recovery failed|"
+        r"subordinate device reset failed)",
     ),
     ("slot_power", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}insufficient power on the PCIe slot"),
     ("slot_capability", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}PCIe slot power capability was not advertised"),
@@ -70,7 +77,13 @@ KINDS = (
         r"(?:wait_func_handle_exec_timeout:.{0,80}(?:timeout|No done completion)|"
         r"timeout\. Will cause a leak of a command resource|device's health compromised|Fatal error \d+ detected|"
         r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital counter|"
-        r"Firmware over \d+ MS in (?:pre-)?initializing state, aborting)",
+        r"Firmware over \d+ MS in (?:pre-)?initializing state, aborting|"
+        r"mlx5_(?:load|init)_one failed with error code|mlx5_pci_enable_device failed)",
+    ),
+    (
+        "cable_fault",
+        r"\A(mlx5_core [0-9a-f:.]{12,}): (?:Port module event\[error\]: module \d+, |"
+        r".{0,60}High temperature on sensors with bit set)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
     ("cable_removed", r"\A(mlx5_core [0-9a-f:.]{12,}): Port module event: module \d+, Cable unplugged"),
@@ -105,7 +118,8 @@ RECOVERY = "154"  # the Xid that says what the GPU needs
 # The driver's own words for what an Xid says as well; it does not always give the number.
 XIDS_IN_WORDS = {
     "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119",
-    "GSP RPC timeout": "119", "GSP RPC Timeout": "119",
+    "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "GSP-CrashCat Report": "120", "PMU has halted": "62",
+    "NV_ERR_GPU_IS_LOST": "79", "NV_ERR_RESET_REQUIRED": "154",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")

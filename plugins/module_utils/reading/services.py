@@ -134,7 +134,20 @@ def _settings(written: Mapping[str, Any]) -> Settings:
         "members": [str(member["name"]) for member in join.get("members", [])],
         "rank": int(join.get("rank", 0)),
         "memory_gib": written.get("memory_gib"),
-        **_command(written.get("argv") or []),
+        **(_told(written) if "serves" in written else _command(written.get("argv") or [])),
+    }
+
+
+def _told(written: Mapping[str, Any]) -> Command:
+    """What the settings say of another engine than vLLM. A rank without an API has no port."""
+    api = written["api"] or {}
+    port = api.get("port")
+    url = f"http://{_asked(str(api.get('address', '')))}:{port}"
+    return {
+        "model": str(written["serves"]["model"]),
+        "served_name": str(written["serves"]["name"]),
+        "port": port if isinstance(port, int) else None,
+        "url": url if _URLS.holds(url) else None,
     }
 
 

@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.account_services import read_account_services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import Preference
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_answers import KeptAnswer, read_answers
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Identity, read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.host_firewalls import HostFirewall, read_firewalls
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
@@ -105,6 +107,7 @@ class Facts(TypedDict):
     docker: Docker
     other_docker: NotRequired[list[OtherDocker]]
     host_firewalls: NotRequired[list[HostFirewall]]
+    account_services: NotRequired[list[str]]
     cdi: list[str]
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
@@ -120,14 +123,12 @@ class Facts(TypedDict):
     model_phase: NotRequired[str | None]
     wishes: NotRequired[list[ShownWish]]
     measured: NotRequired[dict[str, list[Start]]]
+    engine_answers: NotRequired[list[KeptAnswer]]
     model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
 def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
-    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`.
-
-    `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
-    """
+    """All facts of one host; `disks` also holds the mounts of `paths`, and `models` are folders to describe."""
     database = database_of(host)
     packages = {name: database.installed[name].version for name in sorted(database.installed) if PACKAGES.match(name)}
     network = network_of(host)
@@ -167,6 +168,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "docker": read_docker(host, packages),
         "other_docker": read_others(host, database),
         "host_firewalls": read_firewalls(host),
+        "account_services": read_account_services(host),
         "cdi": read_cdi(host),
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),
@@ -179,7 +181,6 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
         "measured": read_measured(host),
+        "engine_answers": read_answers(host),
     }
-    if models:
-        found["model_folders"] = read_models(host, models)
-    return found
+    return {**found, "model_folders": read_models(host, models)} if models else found

@@ -14,18 +14,24 @@ import inspect
 import json
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_answers import (
+    FOLDER,
+    MOST,
+    KeptAnswer,
+    answer_in,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import place_of
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of, private_folder, write
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
 
-KEPT = Path("/var/cache/gb10-engine")
-MOST = 32  # answers that a host keeps
+KEPT = Path(FOLDER)
 INSIDE = "/gb10-models"
 # A model is the hub's word: one of a thousand million layers must not take the memory of what serves beside it.
 _MEMORY = ("--memory=16g", "--memory-swap=16g", "--oom-score-adj=1000", "--pids-limit=4096", "--ulimit=core=0")
@@ -34,7 +40,7 @@ _OPTIONS = (
     *("--read-only", "--tmpfs=/tmp", "--env=HOME=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
     *_MEMORY,
 )
-_LATE = 124  # as timeout says it
+_LATE = (124, 137)  # as timeout says it, of what heeds it and of what does not
 
 
 class Question:
@@ -54,21 +60,33 @@ class Question:
         self.flags, self.run, self.kept = dict(flags), run, kept
 
     def answer(self, limit_s: int) -> dict[str, Any]:
-        """What vLLM says, or has said before of the same image, files and flags."""
+        """What vLLM says, or has said before of the same image, files and flags; its silence is kept, too."""
         image, identity = self._image()
         mounted, folder = self._folder()
         what = [identity, str(mounted), folder, self.flags, inspect.getsource(ask_engine)]
         key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
         file = self.kept / f"{key}.json"
-        try:
-            known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = self._asked(image, mounted, folder, limit_s)
+        known = _kept(file)
+        if known is None or known["said"].get("silent", limit_s) < limit_s:  # it has more time now
+            known = {"question": self._question, "said": self._asked(image, mounted, folder, limit_s)}
             private_folder(self.kept)
+            self._forget()
             write(file, json.dumps(known))
-            for old in sorted(self.kept.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MOST]:
-                old.unlink()
-        return known
+        if "silent" in known["said"]:
+            raise _silence(image, known["said"], file)
+        return known["said"]
+
+    @property
+    def _question(self) -> dict[str, Any]:
+        return {"images": [*self.images], "model": self.model, "revision": self.revision, "flags": self.flags}
+
+    def _forget(self) -> None:
+        """Remove what was said to the same question of other files or of another image, and the oldest of the rest."""
+        files = sorted(self.kept.glob("*.json"), key=lambda each: each.stat().st_mtime)
+        same = [each for each in files if (kept := _kept(each)) is None or kept["question"] == self._question]
+        rest = [each for each in files if each not in same]
+        for old in (*same, *rest[: max(0, len(rest) + 1 - MOST)]):
+            old.unlink()
 
     def _image(self) -> tuple[str, str]:
         for name in self.images:
@@ -98,7 +116,23 @@ class Question:
         try:
             said: dict[str, Any] = json.loads(lines[-1][len(ask_engine.MARK) :])
         except (IndexError, ValueError):
-            late = f"it did not answer within {limit_s} s" if done.returncode == _LATE else last_words(done.stderr)
+            if done.returncode in _LATE:
+                return {"silent": limit_s, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
             way_out = "see `docker info`, and whether the image has vLLM"
-            raise FilesError("no_answer", f"vLLM of {image} said nothing ({late})", way_out) from None
+            raise FilesError(
+                "no_answer", f"vLLM of {image} said nothing ({last_words(done.stderr)})", way_out
+            ) from None
         return {**said, "model": self.model, "image": image}
+
+
+def _kept(file: Path) -> KeptAnswer | None:
+    try:
+        return answer_in(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _silence(image: str, said: Mapping[str, Any], file: Path) -> FilesError:
+    """That nobody asks again is said, and how somebody can."""
+    text = f"vLLM of {image} did not answer within {said['silent']} s ({said['at']}), and is not asked again"
+    return FilesError("no_answer", text, f"the start itself will show it; to ask again, remove {file}")

@@ -22,6 +22,8 @@ def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) ->
         changed = files.download(secret, request.get("pin"), move)
         if files.draft:
             changed = files.draft.fetch_model(secret, request.get("draft_pin"), move) or changed
+        for each, pin in zip(files.loras, request.get("lora_pins") or [None] * len(files.loras)):
+            changed = each.fetch_model(secret, pin, move) or changed
         return {"changed": changed, **files.read()}
     if step == "offer":
         archive = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])

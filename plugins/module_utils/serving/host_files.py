@@ -104,6 +104,12 @@ class Files:
         if said.get("draft"):  # the second model of speculative decoding: fetched, proven and carried like the first
             self.draft = Files({**said, **said["draft"], "draft": None}, tell, run, state=state)
             self.draft.part = "draft"
+        self.loras: list[Files] = []  # adapters, each like a model of its own
+        for number, each in enumerate(said.get("loras", ())):
+            self.loras.append(
+                Files({**said, **each, "exclude": [], "draft": None, "loras": []}, tell, run, state=state)
+            )
+            self.loras[-1].part = f"lora-{number}"
 
     @property
     def marker(self) -> Path:
@@ -154,6 +160,8 @@ class Files:
             }
         if self.draft:
             said["draft"], said["draft_pin"] = self.draft.held().values()
+        if self.loras:
+            said["loras"] = [each.held() for each in self.loras]
         return said
 
     def held(self) -> dict[str, Any]:
@@ -292,6 +300,7 @@ class Files:
             modules["model"] = str(self.shown())
         if "draft" in parts and self.draft:
             modules["draft"] = str(self.draft.shown())
+        modules |= {each.part: str(each.shown()) for each in self.loras if each.part in parts}
         RUN.mkdir(parents=True, exist_ok=True)
         write(RUN / "secrets", f"{USER}:{password}\n")
         for number, address in enumerate(sorted({way["at"] for way in ways})):
@@ -333,7 +342,7 @@ class Files:
         self.run(["systemctl", "stop", f"{UNIT}-*.service"])
         for path in (*RUN.glob("rsyncd-*"), RUN / "secrets", *self.archives.glob("*.tar")):
             path.unlink(missing_ok=True)
-        for shown in ("offered", "offered-draft"):
+        for shown in ("offered", "offered-draft", *(f"offered-{each.part}" for each in self.loras)):
             shutil.rmtree(self.stage / shown, ignore_errors=True)
 
     @property
@@ -376,6 +385,9 @@ class Files:
                 self.take_model(parse_model(given["model"]), peer)
             if "draft" in parts and self.draft:
                 self.draft.take_model(parse_model(given["draft"]), peer)
+            for number, each in enumerate(self.loras):
+                if each.part in parts:
+                    each.take_model(parse_model(given["loras"][number]["model"]), peer)
 
     def take_image(self, offered: Mapping[str, Any], archive: Mapping[str, Any], peer: Peer) -> None:
         """`archive`: what it is, as the giver said to the controller, and not on the wire."""

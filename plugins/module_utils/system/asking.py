@@ -41,11 +41,31 @@ def ask(
     headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
     """The status and the body, a POST where there is `data`; OSError or NoHttp where there is none in time."""
+    _hold(path)
+    until = time.monotonic() + seconds
+    with socket.create_connection((address, port), seconds) as connection:
+        _limit(connection, until)
+        if not owner(connection):
+            raise Stranger("no process of the service is known to have the port")
+        status, __, body = exchange(connection, address, port, path, until=until, most=most, data=data, headers=headers)
+        return status, body
+
+
+def exchange(
+    connection: socket.socket,
+    address: str,
+    port: int,
+    path: str,
+    *,
+    until: float,
+    most: int,
+    data: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, dict[str, str], bytes]:
+    """The status, the headers by their names in lower case, and the body, up to that moment by the monotonic clock."""
     import http.client  # takes longer than all else here, and many hosts have no API
 
-    if not path.isascii() or not path.isprintable() or " " in path:
-        raise NoHttp("the path has a character that cannot stand in a request")
-    until = time.monotonic() + seconds
+    _hold(path)
     host = f"[{address}]" if ":" in address else address
     told = {"Host": f"{host}:{port}", "Connection": "close", **(headers or {})}
     if data is not None:
@@ -54,18 +74,14 @@ def ask(
         f"{'GET' if data is None else 'POST'} {path} HTTP/1.1",
         *(f"{name}: {said}" for name, said in told.items()),
     ]
-    with socket.create_connection((address, port), seconds) as connection:
-        _limit(connection, until)
-        if not owner(connection):
-            raise Stranger("no process of the service is known to have the port")
-        _limit(connection, until)
-        connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (data or b""))
-        reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
-        try:
-            reply.begin()
-            return reply.status, reply.read(most)
-        except http.client.HTTPException as error:
-            raise NoHttp(f"no HTTP: {type(error).__name__}") from None
+    _limit(connection, until)
+    connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (data or b""))
+    reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
+    try:
+        reply.begin()
+        return reply.status, {name.lower(): said for name, said in reply.getheaders()}, reply.read(most)
+    except http.client.HTTPException as error:
+        raise NoHttp(f"no HTTP: {type(error).__name__}") from None
 
 
 def said_by_unit(status: str) -> Owner:
@@ -74,11 +90,21 @@ def said_by_unit(status: str) -> Owner:
     return lambda _connection: file.exists()
 
 
-def _limit(connection: socket.socket, until: float) -> None:
-    left = until - time.monotonic()
-    if left <= 0:
+def _hold(path: str) -> None:
+    if not path.isascii() or not path.isprintable() or " " in path:
+        raise NoHttp("the path has a character that cannot stand in a request")
+
+
+def left(until: float) -> float:
+    """The seconds up to that moment; TimeoutError where it is over."""
+    seconds = until - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("timed out")
-    connection.settimeout(left)
+    return seconds
+
+
+def _limit(connection: socket.socket, until: float) -> None:
+    connection.settimeout(left(until))
 
 
 class _Answer(io.RawIOBase):

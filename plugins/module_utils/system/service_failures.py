@@ -87,8 +87,12 @@ WAYS_OUT = {
     " own, and no NCCL_IB_HCA or NCCL_IB_SUBNET_AWARE_ROUTING by hand; `gb10 report` shows what each rail carries",
     "nccl_failed": "a line with NCCL WARN before it says why, on one of the hosts: `journalctl -u {unit}` on each; all"
     " need the same image, and rails that answer each other (`gb10 report`)",
-    "compile_failed": "what torch compiles ended: remove torch_compile_cache below vllm_cache_directory, where a start"
-    " that was cut off leaves halves; if it ends so again, serve with --enforce-eager, slower, or take another image",
+    "kernel_fault": "a kernel of the image did what it may not; it starts again by itself. If it comes again, take"
+    " another backend (--attention-backend, --moe-backend, --linear-backend) or image, or serve without drafts;"
+    " `journalctl -k | grep -i xid` shows Xid 13 or 31 beside it",
+    "compile_failed": "what torch or FlashInfer compiles ended: remove torch_compile_cache below vllm_cache_directory,"
+    " where a start that was cut off leaves halves; if it ends so again, serve with --enforce-eager, slower,"
+    " or take another image",
     "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then"
     " reboot the host (playbook gb10.fleet.reboot)",
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",

@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check impo
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, reserved, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
+from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as power_plug
 
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:
@@ -40,6 +41,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     yield from _minimums(subject)
     yield from _hook(subject)
     yield from _reserved(subject)
+    yield from _power_plug(subject)
 
 
 def _names(subject: Subject) -> Iterator[Finding]:
@@ -92,6 +94,14 @@ def _reserved(subject: Subject) -> Iterator[Finding]:
     try:
         reserved.now_for(subject.setting(reserved.VARIABLE), datetime.now(UTC))
     except reserved.WrongReservation as error:
+        fact, __, way_out = str(error).partition("; ")
+        yield subject.say("bad_variable", fact, way_out)
+
+
+def _power_plug(subject: Subject) -> Iterator[Finding]:
+    try:
+        power_plug.parse(subject.setting(power_plug.VARIABLE))
+    except power_plug.WrongPlug as error:
         fact, __, way_out = str(error).partition("; ")
         yield subject.say("bad_variable", fact, way_out)
 

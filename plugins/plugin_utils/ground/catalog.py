@@ -24,7 +24,7 @@ _DATE = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?\Z")
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
-    *("container_toolkit", "page_cache", "memory_protection", "clock_lock", "monitoring"),
+    *("container_toolkit", "page_cache", "memory_protection", "clock_lock", "monitoring", "accounts"),
     *("fabric", "firewall", "vllm", "gateway", "watchdog", "flight_recorder"),
 )
 # What only the rules of serving read; as long as all others together.
@@ -34,7 +34,7 @@ REGISTERED = frozenset({"gb10_plan", "gb10_explained"})
 # Roles whose names are common words: others have variables that begin so, and only near misses are refused. Why:
 # docs/decisions/names.md
 COMMON_WORDS = frozenset(
-    {"benchmark", "docker", "driver", "fabric", "firewall", "gateway", "monitoring", "reboot", "watchdog"}
+    {"accounts", "benchmark", "docker", "driver", "fabric", "firewall", "gateway", "monitoring", "reboot", "watchdog"}
 )
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
@@ -48,6 +48,7 @@ COLLECTION_VARIABLES: Options = {
     "gb10_roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
     "gb10_notify": {"type": "raw"},
     "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
+    "gb10_power_plug": {"type": "dict", "no_log": True},
     "gb10_recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
     "gb10_release_evidence": {"type": "bool", "default": False},
     "gb10_reserved": {"type": "str"},
@@ -57,6 +58,10 @@ COLLECTION_VARIABLES: Options = {
     "gb10_seed_password_hash": {"type": "str", "no_log": True},
     "gb10_seed_serial": {"type": "str"},
     "gb10_seed_system": {"type": "dict", "default": {}},
+    "gb10_switch": {"type": "dict", "default": {}},
+    "gb10_switch_allow_apply": {"type": "bool", "default": False},
+    "gb10_switch_apply_password": {"type": "str", "no_log": True},
+    "gb10_switch_password": {"type": "str", "no_log": True},
     "gb10_unreachable_max": {"type": "str", "default": "0"},
 }
 

@@ -51,16 +51,20 @@ class Row:
     services: Sequence[ServiceRow] = ()
     findings: Sequence[Finding] = ()
     at_s: float | None = None
+    wall_w: float | None = None  # of the whole host, by its plug
     reserved: str | None = None  # for whom and until when, by the inventory
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "findings": [finding.as_dict() for finding in self.findings]}
 
 
-def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules, reserved: str | None = None) -> Row:
-    """The last look, with the rates since the one before."""
+def row(
+    host: str, looks: Sequence[Look], silent: str | None, rules: Rules, more: Mapping[str, Any] | None = None
+) -> Row:
+    """The last look, with the rates since the one before; `more` has what the controller knows beside it."""
+    reserved, wall_w = (more or {}).get("reserved"), (more or {}).get("wall_w")
     if silent or not looks:
-        return Row(host, silent or "it has not answered yet", reserved=reserved)
+        return Row(host, silent or "it has not answered yet", wall_w=wall_w, reserved=reserved)
     last, former = looks[-1], looks[-2] if len(looks) > 1 else None
     sample = last["reading"]["samples"][-1]
     gpu, memory, rails = sample["gpu"], sample["memory"], sample["rails"]
@@ -82,6 +86,7 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules, rese
         services=[service_row(one, before.get(one["name"])) for one in last["services"]],
         findings=judge(host, _joined(looks), rules).findings,
         at_s=last["reading"]["at_s"],
+        wall_w=wall_w,
         reserved=reserved,
     )
 

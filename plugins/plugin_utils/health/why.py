@@ -45,6 +45,7 @@ class Answer:
     timeline: Sequence[Entry]
     unknown: Mapping[str, str]
     load: Load | None = None  # of ours, where one was wished for
+    cold_power: str = ""  # where a cold start may cure it, how that is done
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -57,6 +58,7 @@ class Answer:
             "timeline": [entry.as_dict() for entry in self.timeline],
             "unknown": dict(self.unknown),
             **({"load": dict(self.load)} if self.load else {}),
+            **({"cold_power": self.cold_power} if self.cold_power else {}),
         }
 
 

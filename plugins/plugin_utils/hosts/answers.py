@@ -357,6 +357,11 @@ class Archive(TypedDict):
     bytes: int
 
 
+class HeldModel(TypedDict):
+    model: Files | None
+    pin: str | None
+
+
 class ModelFiles(TypedDict):
     """Of each step a part."""
 
@@ -366,6 +371,7 @@ class ModelFiles(TypedDict):
     draft: NotRequired[Files | None]
     pin: NotRequired[str | None]
     draft_pin: NotRequired[str | None]
+    loras: NotRequired[list[HeldModel]]
     archive: NotRequired[Archive | None]
 
 

@@ -75,9 +75,9 @@ class FileStepAction(LongStepAction):
         kind = answers.BY_MODULE[self.module.rpartition(".")[2]]
         wrong = schema.problem(dict(answer), kind, "answer")
         try:
-            for part in ("model", "draft"):
-                if not wrong and answer.get(part) is not None:
-                    model_listing.parse_model(answer[part])
+            for part, held in transfer.parts(answer).items() if not wrong else ():
+                if part != "image" and held is not None:
+                    model_listing.parse_model(held)
         except ValueError as error:
             return f"answer.{part}: {error}"
         return wrong

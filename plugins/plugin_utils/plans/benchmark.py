@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import servi
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import lora
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def plan(view: View) -> BenchmarkPlan:
             "model": model.vllm_model,
             "served_name": model.served_name,
             "image": model.vllm_image,
-            "args": model.vllm_extra_args,
+            "args": (*lora.words(model.adapters), *model.vllm_extra_args),
             "speculative": model.drafting,
             "environment": model.vllm_environment,
             "max_model_len": model.vllm_max_model_len,

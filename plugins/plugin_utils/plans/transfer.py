@@ -11,7 +11,13 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import run
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import HostFabric
 
-PARTS = ("image", "model", "draft")
+_PARTS = ("image", "model", "draft")
+
+
+def parts(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a host holds, by its parts: image, model, draft model, and each adapter. None is what it lacks."""
+    adapters = {f"lora-{number}": each["model"] for number, each in enumerate(said.get("loras") or ())}
+    return {**{part: said[part] for part in _PARTS if part in said}, **adapters}
 
 
 def password(members: Sequence[str]) -> str:
@@ -43,11 +49,11 @@ def ways(hosts: Mapping[str, HostFabric], giver: str) -> dict[str, dict[str, str
 
 def missing(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> list[str]:
     """Of what the giver has, what the taker has not, or another one of."""
-    held = [part for part in PARTS if giver.get(part) is not None]
+    own, held = parts(taker), {part: thing for part, thing in parts(giver).items() if thing is not None}
     return [
         part
-        for part in held
-        if _identity(part, giver) != _identity(part, taker) or _configured_otherwise(giver[part], taker.get(part) or {})
+        for part, thing in held.items()
+        if _identity(part, thing) != _identity(part, own.get(part)) or _configured_otherwise(thing, own.get(part) or {})
     ]
 
 
@@ -57,15 +63,15 @@ def _configured_otherwise(giver: Mapping[str, Any], taker: Mapping[str, Any]) ->
     return None not in (told, own) and told != own
 
 
-def _identity(part: str, said: Mapping[str, Any]) -> Any:
-    thing = said.get(part)
+def _identity(part: str, thing: Mapping[str, Any] | None) -> Any:
     if thing is None:
         return None
     return thing["fingerprint"] if part == "image" else (thing["commit"], sorted(thing["files"]))
 
 
-def size(said: Mapping[str, Any], parts: Sequence[str]) -> int:
-    return sum(said[part]["bytes"] for part in parts)
+def size(said: Mapping[str, Any], wanted: Sequence[str]) -> int:
+    held = parts(said)
+    return sum(held[part]["bytes"] for part in wanted)
 
 
 def progress(host: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Measured
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Geometry
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Geometry, Model
 
 NEAR = 0.03  # a difference below is rounding and padding
 _ASKED = {
@@ -53,6 +53,7 @@ class Answer(TypedDict):
     cache_dtype: NotRequired[str]
     weights: NotRequired[dict[str, int]]
     layers: NotRequired[list[Layers]]
+    backends: NotRequired[list[str]]
 
 
 def problem(said: Any) -> str | None:
@@ -168,6 +169,15 @@ class Asked:
         return Measured(f"vLLM on {self.host}", weights_gib(self.said), {}, 0, 0.0, how="said by", layers=True)
 
 
+def counted_with(
+    model: Model, known: Measured | None, asked: Asked | None, hosts: int
+) -> tuple[Model, Measured | None]:
+    """A measured start, else what vLLM says, whose layers go in the place of ours, else the model as it is read."""
+    if known is None and asked and asked.counts and hosts == 1:  # how several share it, vLLM was not asked
+        return replace(model, geometry=asked.geometry(model.geometry)), asked.measured
+    return model, known
+
+
 def _attention(layers: Mapping[str, Any]) -> Attention:
     if "request_bytes" in layers:
         return Attention("linear", layers["layers"], state_bytes=layers["request_bytes"])
@@ -186,6 +196,8 @@ def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: f
         f"{asked}: weights {weights_gib(said):.1f} GiB, {token_bytes(said):,.0f} bytes of cache a token, context"
         f" {said.get('context', 0):,}, layers {kinds}"
     )
+    if said.get("backends"):
+        yield f"it would compute with {', '.join(said['backends'])}"
     yield from differences(said, geometry, counted_gib, dtype)
 
 

@@ -66,6 +66,15 @@ def find(starts: Starts, wanted: Mapping[str, Any]) -> Measured | None:
     return _measured(host, start["figures"], start["about"], bool(exact)) if start else None
 
 
+def held(starts: Starts, wanted: Mapping[str, Any]) -> tuple[float, str]:
+    """(GiB, host): what a host gave for a start of exactly this, its share included; the hosts in the order given."""
+    for host, start in _all(starts):
+        said = start["about"]
+        if _same(said, wanted) and said["share"] == wanted["share"] and start["figures"].get("host_gib"):
+            return start["figures"]["host_gib"], host
+    return 0.0, ""
+
+
 def _all(starts: Starts) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for host, services in starts.items():
         for kept in (services or {}).values():

@@ -76,6 +76,7 @@ class Profile:
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
     cuda: str | None = None  # of the image; None: unknown
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
+    engine: str = ""  # why vLLM itself, asked before, does not take it
     doubts: tuple[str, ...] = ()  # what of its configuration was read with care, as it is not known here
     by_name: bool = False  # traits, quantization and memory are no more than what the model's name says
 
@@ -393,6 +394,10 @@ def _doubts(_any: str, facts: _Facts) -> list[str] | None:
     return list(facts.profile.doubts) or None
 
 
+def _engine(_refused: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.engine] if facts.profile.engine else None
+
+
 def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     task = facts.profile.task
     if task not in wanted:
@@ -432,6 +437,7 @@ _MATCHERS: dict[str, Any] = {
     "world": _world,
     "encoder": _encoder,
     "doubts": _doubts,
+    "engine": _engine,
     "fabric": _fabric,
     "hosts": _hosts,
     "listen": _listen,

@@ -343,9 +343,8 @@ def _learned(
     revision = served.given.revision
     about = measured.about(served.image, checkpoint.id, revision, served.version, served.args, served.hosts)
     start = measured.find(starts, about)
-    if start is None and asked and asked.counts and served.hosts == 1:  # how several share it, vLLM was not asked
-        served = replace(served, model=replace(served.model, geometry=asked.geometry(served.model.geometry)))
-        start = asked.measured
+    model, start = engine.counted_with(served.model, start, asked, served.hosts)
+    served = replace(served, model=model)
     if start is None:
         return served
     wanted = replace(wanted, only=checkpoint.id, load=replace(wanted.load, measured=start))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    engine,
     fabric_names,
     measured,
     memory_fit,
@@ -57,6 +58,7 @@ class Command:
     memory: str = ""  # why the model does not fit
     container: frozenset[str] = frozenset()  # words of catalog/rules.yml
     fabric: tuple[tuple[str, str], ...] = ()  # what speaks against names of the fabric
+    engine: str = ""  # why vLLM itself does not take the model
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,16 @@ def judge(
     draft_facts: str = "",
     cache: str = "",
     by_hand: Mapping[Any, Any] | None = None,
+    starts: measured.Starts | None = None,
+    asked: engine.Asked | None = None,
 ) -> Verdict:
     """The verdict for one host of a cluster.
 
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
     know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml. `facts` and
     `draft_facts` are files of facts on this machine; FactsError where one cannot be read. `cache`: of models, on the
-    host. `by_hand`: of the environment, what an inventory says.
+    host. `by_hand`: of the environment, what an inventory says. `starts`: what hosts have measured, the nearest first;
+    `asked`: what vLLM itself has said.
     """
     words = tuple(args)
     given = {str(name): str(value) for name, value in environment.items()}
@@ -108,7 +113,8 @@ def judge(
     if found is None and models.find(model) is None:
         found = _on_host(view, model, revision, cache)
     found, draft = tasks.by_flags(found, flags), _draft(flags, draft_facts)
-    took = _measured(view, image, model, revision, version_in(image, version), words)
+    about = measured.about(image, model, revision, version_in(image, version), words, view.size)
+    took = measured.find(starts or {}, about)
     command = Command(
         model=model,
         image=image,
@@ -120,9 +126,10 @@ def judge(
         facts=found,
         draft=draft,
         api_key=bool(api_key),
-        memory=_too_small_here(view, model, values, found, draft, took),
+        memory=_too_small_here(view, model, values, found, draft, took, asked),
         container=container,
         fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items()) if view.size > 1 else (),
+        engine=engine.refusal(asked.said, model) if asked else "",
     )
     return verdict(fired(command, tuple(sorted(reasons.items()))))
 
@@ -172,6 +179,7 @@ def profile(command: Command) -> rules.Profile:
         encoder_missing=command.facts.encoder_missing if command.facts else False,
         doubts=command.facts.doubts if command.facts else (),
         fabric=command.fabric,
+        engine=command.engine,
     )
 
 
@@ -193,15 +201,6 @@ def _draft(flags: Flags, file: str) -> ModelFacts | None:
     return known.here(name, str(speculation.said(flags).get("revision") or ""), file) if name else None
 
 
-def _measured(
-    view: View, image: str, model: str, revision: str, version: str | None, words: Sequence[str]
-) -> memory_fit.Measured | None:
-    """A start of the same on this host, else on another one of its cluster."""
-    hosts = [view.host, *(member for member in view.members if member != view.host)]
-    starts = {host: view.cluster_facts[host].get("measured") or {} for host in hosts if host in view.cluster_facts}
-    return measured.find(starts, measured.about(image, model, revision, version, words, view.size))
-
-
 def _last(values: Values) -> Flags:
     """Of two equal flags the last one holds."""
     return {flag: (said or [""])[-1] for flag, said in values.items()}
@@ -214,12 +213,13 @@ def _too_small_here(
     facts: ModelFacts | None,
     draft: ModelFacts | None,
     known: memory_fit.Measured | None,
+    asked: engine.Asked | None,
 ) -> str:
     """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
     counted = [view.host] if view.unknown else view.members
     memories = {member: memory(view.cluster_facts[member]) for member in counted}
     smallest = min(memories, key=lambda member: memories[member])
-    found = too_small(model, values, memories[smallest], view.size, facts, draft, known)
+    found = too_small(model, values, memories[smallest], view.size, facts, draft, known, asked)
     return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
@@ -236,10 +236,11 @@ def too_small(
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
     known: memory_fit.Measured | None = None,
+    asked: engine.Asked | None = None,
 ) -> str:
     """Why a model cannot be served like this, and what would fit; else empty. Of an unknown one its name is read.
 
-    `values` are those of flags and variables, by name.
+    `values` are those of flags and variables, by name. What is `known` by a start goes before what vLLM was `asked`.
     """
     entry = models.of_facts(facts) if facts else models.find(model)
     checkpoint = _checkpoint(entry, model)
@@ -250,6 +251,7 @@ def too_small(
         return ""
     if checkpoint.quantization == "bf16" and "--quantization" in values:  # of another size in memory
         return ""
+    entry, known = engine.counted_with(entry, known, asked, hosts)
     length = _length(values, entry.geometry.context)
     if length > entry.geometry.context and any(name in values for name in _STRETCHED):
         return ""

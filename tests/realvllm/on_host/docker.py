@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAMS, LIBRARIES = "@PROGRAMS@", "@LIBRARIES@"
 FLAGS = {"--rm", "--init", "--detach"}  # of `docker run`, without a value
@@ -56,7 +57,8 @@ def run(words: list[str]) -> None:
         *(f"--property={each}" for each in properties),
         *(f"--setenv={each}" for each in environment),
         # By env: systemd-run looks for a program where its caller has a /tmp of its own. The first word is the image.
-        *("/usr/bin/env", f"{PROGRAMS}/{said['--entrypoint'][0]}", *words[1:]),
+        # A program with a whole path, as llama.cpp's, is on the host.
+        *("/usr/bin/env", str(Path(PROGRAMS) / said["--entrypoint"][0]), *words[1:]),
     ]
     os.execvp(argv[0], argv)  # noqa: S606
 

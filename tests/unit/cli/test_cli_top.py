@@ -70,6 +70,16 @@ def test_a_low_clock_under_load_is_marked_at_the_first_look(busy: float, lock: f
     assert ("507 MHz low" in next(itertools.islice(top.lines([one]), 1, None))) is marked
 
 
+def test_the_wall_stands_beside_the_gpu_where_a_plug_says_it() -> None:
+    said = look(NOW, gpu=gpu(2400, 31, 5))
+    with_plug = row("spark-a", [said], None, limits.rules(), {"wall_w": 61.6})
+    assert with_plug.as_dict()["wall_w"] == 61.6
+    assert "31 W, wall 62 W" in "\n".join(top.lines([with_plug]))
+    assert "wall" not in "\n".join(top.lines([row("spark-a", [said], None, limits.rules(), {})]))
+    silent = row("spark-a", [], "no route", limits.rules(), {"wall_w": 3.0})
+    assert "-, wall 3 W" in "\n".join(top.lines([silent])), "it draws little, so perhaps it has halted"
+
+
 def test_a_silent_host_is_no_success_and_hides_no_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
     result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--state", str(tmp_path)])

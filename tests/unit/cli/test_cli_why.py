@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, Cause
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
@@ -166,9 +170,39 @@ def test_a_host_without_a_cluster_is_told_of_too(cluster: str | None, asked: str
     said = {"inventory_hostname": "a", "groups": {"all": ["a", "b"]}, "hostvars": hostvars, **of_host}
     templar = Templar(loader=DataLoader(), variables=said)
     templar.available_variables |= {
-        name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()
+        name: templar.template(trust_as_template(text)) for name, text in play["vars"].items()
     }
     assert templar.template(trust_as_template(task["delegate_to"])) == asked
+
+
+PAIR = {"members": ["spark-a", "spark-b"], "plugs": ["spark-a", "spark-b"]}
+
+
+@pytest.mark.parametrize(
+    ("id_", "plugs", "line"),
+    [
+        ("power_fault", PAIR, "a cold start may help: gb10 power spark-a cycle -i INVENTORY"),
+        ("rail_fault", PAIR, "gb10 power spark-a spark-b cycle -i INVENTORY; pull the QSFP cables meanwhile"),
+        ("rail_fault", {**PAIR, "plugs": ["spark-a"]}, "no gb10_power_plug of spark-b, so a hand has to pull it"),
+        ("power_fault", None, "no gb10_power_plug of spark-a"),
+        ("engine_hung", PAIR, ""),
+    ],
+)
+def test_a_cold_start_is_offered_where_it_is_the_way_out(id_: str, plugs: Any, line: str) -> None:
+    cause = Cause(id_, 0.9, "likely", "it is so", "do this", ["seen"])
+    found = Answer("spark-a", NOW, 3600, [cause], Judgement([], {}), [], {})
+    said = why.cold_power(found, plugs)
+    assert line in said and bool(said) is bool(line)
+    shown = [*why.lines(replace(found, cold_power=said))]
+    assert (f"  {said}" in shown) is bool(line)
+    assert replace(found, cold_power=said).as_dict().get("cold_power", "") == said
+
+
+def test_what_wants_a_cold_start_is_known_and_its_way_out_says_so() -> None:
+    health, known = catalog.load("health"), catalog.load("plugs")["cold_power"]["value"]
+    ways = {one["value"]: one["way_out"] for part in ("signs", "causes") for one in health[part] if "way_out" in one}
+    for id_ in (*known["host"], *known["cluster"]):
+        assert "unplug" in ways[id_], id_
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,14 @@ def test_a_reservation_that_says_no_day_is_named() -> None:
     assert "write WHO until DAY" in finding.way_out
 
 
+def test_a_wrong_plug_is_named_without_its_secret() -> None:
+    plug = {"kind": "netio", "address": "192.0.2.50", "outlet": 1, "user": "gb10", "secret": "s3cret"}
+    assert evaluate(subject({**PAIR, "gb10_power_plug": plug})) == []
+    finding = only(evaluate(subject({**PAIR, "gb10_power_plug": {**plug, "outlet": "one"}})))
+    assert (finding.id, finding.fact) == ("bad_variable", "gb10_power_plug.outlet is 'one'")
+    assert "s3cret" not in str(finding)
+
+
 BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
 
 
@@ -634,9 +642,10 @@ def test_a_misspelt_model_is_said_by_the_first_host_of_a_cluster_alone() -> None
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
-    # other_docker in plans/test_docker.py, host_firewall in plans/test_firewall.py
+    # other_docker in plans/test_docker.py, host_firewall in plans/test_firewall.py, account_services in
+    # plans/test_accounts.py
     elsewhere = {"unreachable", "host_key", "permission", "unreadable", "state_refused", "fabric_plan", "kho_on"}
-    elsewhere |= {"other_docker", "host_firewall"}
+    elsewhere |= {"other_docker", "host_firewall", "account_services"}
     elsewhere.add("containers_end")  # of the engine's plan: engine/test_foreign_containers.py
     tried, ids = {row[1] for row in parameters}, set(severities()) - elsewhere
     assert tried == ids, (

@@ -22,6 +22,7 @@ from tests.support.router_fleet import FLEET_KEY, KEY, Fleet
 
 pytestmark = pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY)
 BIG, SMALL, THIRD = "Qwen/Qwen3-8B", "bge-m3", "reranker"
+ALL = (BIG, f"{BIG}-sql", SMALL, f"{SMALL}-sql", THIRD)  # with the adapters of the first model of each host
 HOSTS = {"spark-a": [BIG], "spark-b": [BIG], "spark-c": [SMALL, THIRD]}
 
 
@@ -55,7 +56,7 @@ def chat(fleet: Fleet, body: dict[str, Any] | bytes) -> tuple[int, Any]:
 
 def test_the_list_has_all_models_of_the_fleet(fleet: Fleet) -> None:
     status, said = ask(fleet, "/v1/models")
-    assert (status, [model["id"] for model in said["data"]]) == (200, [BIG, SMALL, THIRD])
+    assert (status, [model["id"] for model in said["data"]]) == (200, [*ALL])
 
 
 def test_each_service_hears_its_own_key(fleet: Fleet) -> None:
@@ -67,6 +68,8 @@ def test_each_service_hears_its_own_key(fleet: Fleet) -> None:
 def test_a_request_goes_where_its_model_is(fleet: Fleet) -> None:
     assert {chat(fleet, {"model": SMALL})[1]["replica"] for _ in range(4)} == {"spark-c"}
     assert {chat(fleet, {"model": BIG})[1]["replica"] for _ in range(8)} == {"spark-a", "spark-b"}
+    assert {chat(fleet, {"model": f"{BIG}-sql"})[1]["replica"] for _ in range(8)} == {"spark-a", "spark-b"}
+    assert chat(fleet, {"model": f"{SMALL}-sql"})[1]["replica"] == "spark-c"
 
 
 DEEP: dict[str, Any] = {}
@@ -174,7 +177,7 @@ def test_the_name_in_a_form(fleet: Fleet) -> None:
 def test_an_unknown_model_is_told_which_there_are(fleet: Fleet, body: bytes) -> None:
     status, said = chat(fleet, body)
     assert status == 404
-    assert said["error"]["message"] == f"there is no such model here; there are {BIG}, {SMALL}, {THIRD}"
+    assert said["error"]["message"] == f"there is no such model here; there are {', '.join(ALL)}"
 
 
 def test_from_outside_exactly_what_is_declared_answers(fleet: Fleet) -> None:
@@ -344,6 +347,13 @@ def test_no_key_is_in_a_log_or_among_arguments(fleet: Fleet) -> None:
     texts = [path.read_text() for path in fleet.folder.rglob("*log")]
     assert texts and not any(key in text for text in texts for key in (KEY, FLEET_KEY))
     assert all(FLEET_KEY not in " ".join(map(str, process.args)) for process in fleet.processes)  # type: ignore[arg-type]
+
+
+def test_a_router_that_asks_how_a_replica_is_counts_as_no_request(fleet: Fleet) -> None:
+    """Else a replica that its operator has stopped would be a gateway whose requests all fail."""
+    texts = [path.read_text() for path in fleet.folder.rglob("access.log")]
+    lines = [line for text in texts for line in text.splitlines() if '"(fleet)"' in line]
+    assert lines and [line for line in lines if "/health" in line] == []
 
 
 def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:

@@ -50,6 +50,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
         ("E: Failed to fetch https://x/p.deb  Invalid response from proxy: HTTP/1.1 407 Proxy Authentication Required",
          "apt_proxy_login"),
         ("E: Failed to fetch http://x/p.deb  403  Forbidden [IP: 198.18.7.1 3128]", "apt_forbidden"),
+        # As apt and dpkg word it; not all seen on a host.
+        ("Error: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt)", "apt_locked"),
+        ("E: Could not open lock file /var/lib/dpkg/lock-frontend - open (30: Read-only file system)\n"
+         "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?", "disk_refuses"),
+        ("E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\n"
+         "E: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?", "not_root"),
+        ("E: Repository 'https://x noble InRelease' changed its 'Label' value from 'DGX' to 'Base OS'",
+         "apt_source_changed"),
+        ("E: The package x needs to be reinstalled, but I can't find an archive for it.", "package_half_there"),
+        ("dpkg: error processing package initramfs-tools (--configure):\n triggers looping, abandoned",
+         "dpkg_interrupted"),
+        ("dpkg: unrecoverable fatal error, aborting:\n files list file for package 'x' is missing final newline",
+         "dpkg_database_damaged"),
+        ("dpkg: error processing package docker-ce (--configure):\n end of file on stdin at conffile prompt",
+         "dpkg_asks"),
+        ("W: OpenPGP signature verification failed: https://x default InRelease: Sub-process /usr/bin/sqv: Policy"
+         " rejected signing key: SHA1 is not considered secure", "apt_signature_wrong"),
     ],
 )  # fmt: skip
 def test_a_fault_has_a_name(said: str, name: str) -> None:
@@ -73,9 +90,18 @@ E: Sub-process /usr/bin/dpkg returned an error code (1)
 """
 
 
+HEADERS = """Error! Your kernel headers for kernel 6.17.0-1014-nvidia cannot be found at /lib/modules.
+dpkg: error processing package nvidia-dkms-580-open (--configure):
+ installed nvidia-dkms-580-open package post-installation script subprocess returned error exit status 1
+"""
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
+        (HEADERS, "kernel_headers_missing: nvidia-dkms-580-open: installed nvidia-dkms-580-open package"
+         " post-installation script subprocess returned error exit status 1. Fix: the module cannot be built without"
+         " them: `apt-get install linux-headers-6.17.0-1014-nvidia`"),
         (CLASH, "package_files_clash: 68-nvidia-cuda-dev_9.1.85_arm64.deb: trying to overwrite '/usr/include/nvml.h',"
          " which is also in package datacenter-gpu-manager 1:1.7.2. Fix: two packages"),
         (DKMS, "module_build_failed: nvidia-dkms-580-open: installed nvidia-dkms-580-open package post-installation"
@@ -89,6 +115,35 @@ E: Sub-process /usr/bin/dpkg returned an error code (1)
 )  # fmt: skip
 def test_of_a_package_that_failed_the_reason_is_kept(said: str, told: str, tmp_path: Path) -> None:
     assert apt_errors.explained(Completed((), 100, stderr=said), System(tmp_path, privileged=True)).startswith(told)
+
+
+# aws-samples/aws-deep-learning-ami-ubuntu-dcv-desktop issue 18, and how apt 3 says the same.
+HALF = " nvidia-dkms-580 : Depends: nvidia-kernel-common-580 (>= 580.95) but 580.82-0ubuntu1 is to be installed\n"
+APT_3 = """E: Unable to satisfy dependencies. Reached two conflicting assignments:
+   1. nvidia-driver-580-open:arm64=580.95 is selected for install
+   2. nvidia-driver-580-open:arm64=580.95 Depends libnvidia-gl-580 (= 580.95)
+      but none of the choices are installable:
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "stdout", "says", "fix"),
+    [
+        ("E: Unmet dependencies. Try 'apt --fix-broken install' with no packages (or specify a solution).", HALF,
+         "nvidia-dkms-580 : Depends: nvidia-kernel-common-580", "--fix-broken install` shows what would"),
+        (APT_3, "", "2. nvidia-driver-580-open:arm64=580.95 Depends libnvidia-gl-580", "`apt-cache policy`"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_named(stderr: str, stdout: str, says: str, fix: str, tmp_path: Path) -> None:
+    done = Completed((), 100, stdout=stdout, stderr=stderr)
+    said = apt_errors.explained(done, System(tmp_path, privileged=True))
+    assert said.startswith(f"apt_dependencies_unmet: {says}") and fix in said
+
+
+def test_who_may_not_lock_does_not_wait_for_the_lock() -> None:
+    assert not apt_errors.is_locked(
+        Completed((), 100, stderr="E: Unable to acquire the dpkg frontend lock (/x), are you root?")
+    )
 
 
 def test_the_first_fault_counts_for_others_may_follow_from_it() -> None:

@@ -262,6 +262,11 @@ SPELLINGS = {
         "NVRM: Xid (PCI:000f:01:00 GPU-I:00): 31, pid=1, name=python3",
         "NVRM: _kgspRpcRecvPoll: Back to back GSP RPC timeout detected! GPU marked for reset",
         "NVRM: GPU0 _kgspRpcRecvPoll: GSP RPC Timeout, function 76",
+        # NVIDIA forum 371272; kubernetes-sigs/dra-driver-nvidia-gpu issue 982; open-gpu-kernel-modules issue 688
+        "NVRM: GPU0 kgspHealthCheck_TU102: ********** GSP-CrashCat Report **********",
+        "NVRM: GPU0 _kgspRpcGspEventPmuHalted: Received signal from GSP that PMU has halted.",
+        "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned",
+        "NVRM: nvAssertOkFailedNoLog: Assertion failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F)",
     ],
     "gpu_start": ["NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x40:2068)"],
     "pcie_error": [
@@ -269,13 +274,21 @@ SPELLINGS = {
         f"{PORT}AER: Uncorrected (Fatal) error received: 0000:01:00.0",
         f"{PORT}DPC: containment event, status:0x1f03, ERR_FATAL received from 0000:01:00.0",
         f"{PORT}DPC: unmasked uncorrectable error detected",
+        f"{PORT}AER: device recovery failed",
+        f"{PORT}AER: subordinate device reset failed",
         f"{NIC}PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)",
     ],
     "nic_firmware": [
         f"{NIC}wait_func_handle_exec_timeout:1171:(pid 3219): cmd[0]: DESTROY_EQ(0x302) No done completion",
         f"{NIC}poll_health:825:(pid 0): device's health compromised - reached miss count",
         f"{NIC}print_health_info:431: Health issue observed, unrecoverable hardware error, severity(2) CRITICAL:",
+        f"{NIC}mlx5_load_one failed with error code -22",
+        f"{NIC}probe_one:1955:(pid 1): mlx5_init_one failed with error code -110",
         f"{NIC}mlx5_function_setup:1170:(pid 5): Firmware over 120000 MS in pre-initializing state, aborting",
+    ],
+    "cable_fault": [
+        f"{NIC}Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)",
+        f"{NIC}temp_warn:102:(pid 0): High temperature on sensors with bit set 0 1",
     ],
     "hung_task": [
         "INFO: task VLLM::EngineCor:812 blocked in I/O wait for more than 122 seconds.",
@@ -322,6 +335,11 @@ def test_other_kernels_and_drivers_say_the_same_in_other_words(kind: str, messag
             "EXT4-fs (sdb1): Remounting filesystem read-only",
         ),
         *("I/O error, dev loop3, sector 0 op 0x0:(READ)", "Buffer I/O error on dev sr0, logical block 0"),
+        # Sound boots: nvtrust issue 54, open-gpu-kernel-modules issue 402, NVIDIA forum 366026, mlx5/core/events.c
+        "NVRM: nvCheckOkFailedNoLog: Check failed: Call not supported [NV_ERR_NOT_SUPPORTED] (0x00000056) returned",
+        "NVRM: nvAssertFailedNoLog: Assertion failed: 0 @ osapi.c:1688",
+        "pci 000f:01:00.0: DOE: [2c8] ABORT timed out",
+        f"{NIC}Port module event: module 0, Cable plugged",
         "DMI: Memory slots populated: 1/1",  # the next line of newer kernels
     ],
 )

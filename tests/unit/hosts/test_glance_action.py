@@ -12,7 +12,9 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.action import glance
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import looks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
 
+from lab import plugs
 from tests.support.plays import SSH, put_ssh, run_playbook
 
 HOSTS: dict[str, dict[str, Any]] = {
@@ -100,7 +102,8 @@ def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:
 def test_a_host_that_says_much_is_heard_at_its_pace() -> None:
     reader, writer = os.pipe()
     try:
-        listener = glance._Listener(writer, least_s=3600, more={"spark-b": {"reserved": "ada until 2026-12-24"}})
+        more = {"spark-b": {"reserved": "ada until 2026-12-24"}}
+        listener = glance._Listener(writer, least_s=3600, more=more, wall=Wall({}))
         for _ in range(1000):
             assert listener.line("spark-a", f"{looks.LINE}{{}}")
         listener.line("spark-b", f"{looks.LINE}{{}}")
@@ -120,3 +123,16 @@ def test_a_reserved_host_says_so(tmp_path: Path) -> None:
     assert code == 0, output
     hosts = json.loads((tmp_path / "seen.json").read_text())["hosts"]
     assert hosts["fine"]["reserved"] == "ada until 2999-12-24" and "reserved" not in hosts["away"]
+
+
+def test_a_host_with_a_plug_says_what_it_takes_at_the_wall(tmp_path: Path) -> None:
+    put_ssh(tmp_path, SSH)
+    text = PLAY.replace("ARGUMENTS", "").replace("DEST", str(tmp_path / "seen.json"))
+    with plugs.serving(plugs.Shelly, plugs.Outlet(watts=lambda: 61.5)) as (port, _):
+        plug = {"kind": "shelly", "address": "127.0.0.1", "port": port, "secret": "{{ hidden }}"}
+        fine = {**HOSTS["fine"], "gb10_power_plug": plug, "hidden": plugs.PASSWORD}
+        away = {**HOSTS["away"], "gb10_power_plug": {"kind": "wrong"}}
+        code, output = run_playbook(tmp_path, {**HOSTS, "fine": fine, "away": away}, text)
+    assert code == 0 and plugs.PASSWORD not in output
+    hosts = json.loads((tmp_path / "seen.json").read_text())["hosts"]
+    assert hosts["fine"]["wall_w"] == 61.5 and "wall_w" not in hosts["away"]

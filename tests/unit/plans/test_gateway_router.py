@@ -329,3 +329,30 @@ def test_a_router_that_drips_has_one_deadline(tmp_path: Path, monkeypatch: pytes
             router.Router(tmp_path).replicas()
         assert time.monotonic() - began < 2
         thread.join()
+
+
+SQL = {"name": "sql", "model": "acme/sql-lora"}
+
+
+def test_adapters_and_further_names_lead_to_the_services_that_all_have_them() -> None:
+    talk = {"name": "talk", "model": "acme/talk-lora"}
+    one = host(1, BIG, gateway_fleet=["sparks"], vllm_lora=[SQL, talk], vllm_further_names=["best"])
+    seen = view(a=one, b=host(2, BIG, vllm_lora=[SQL]))
+    (model,) = gateway.plan(seen).models
+    assert (model.names, len(model.replicas)) == ((BIG, "sql"), 2), "a request for talk may not reach b"
+    (alone,) = gateway.plan(view(a=host(1, BIG, gateway_fleet=["a"], vllm_lora=[SQL], vllm_further_names=["x"]))).models
+    assert alone.names == (BIG, "x", "sql")
+    assert gateway.plan(view(a=host(1, BIG, vllm_lora=[SQL]))).models == (), "one service of its own needs no router"
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"vllm_further_names": [BIG]}, f"{BIG} and {SMALL} are both called {BIG}"),
+        ({"vllm_lora": [SQL]}, f"{BIG} and {SMALL} are both called sql"),
+        ({"vllm_further_names": ['a"b']}, f"the gateway cannot offer '{SMALL}'"),
+    ],
+)
+def test_a_name_that_two_models_have_or_that_nothing_may_hold_is_refused(other: dict[str, Any], text: str) -> None:
+    seen = view(a=host(1, BIG, gateway_fleet=["b"], vllm_lora=[SQL]), b=host(2, SMALL, **other))
+    assert any(each.startswith(text) for each in gateway.plan(seen).refusals), gateway.plan(seen).refusals

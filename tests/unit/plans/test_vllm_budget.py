@@ -82,6 +82,25 @@ def test_services_of_different_layouts_need_not_fit_together() -> None:
     assert "gb10_layouts: write a mapping" in planned(services(10, 10), gb10_layouts=["chat"]).refusals[0]
 
 
+def test_what_a_host_gave_before_counts_where_it_is_more_than_the_share() -> None:
+    beside = services(90, 19)
+
+    def refusals(share_gib: float = 90, **given: float) -> tuple[str, ...]:
+        about = only(planned(services(share_gib)), "chat").program["measures"]
+        start = {"about": about, "figures": dict(given), "at": "2026-11-28T09:00:00Z"}
+        known = {**facts(), "memory_bytes": int(SPARK * 1024**3), "measured": {"chat": [start]}}
+        return vllm.plan(View("spark-a", known, {"vllm_image": IMAGE, "vllm_services": beside})).refusals
+
+    assert refusals(host_gib=88.0) == () and refusals(share_gib=80, host_gib=94.0) == (), "of another share"
+    (text,) = refusals(host_gib=94.0)
+    assert "its services take 113.0 GiB (chat 94.0 measured on spark-a, embed 19.0)" in text
+    assert "Give chat 3.4 GiB less, vllm_services.chat.memory_gib: 86.6" in text
+
+
+def only(made: vllm.VllmPlan, name: str) -> Any:
+    return next(each for each in made.services if each.name == name)
+
+
 def test_where_no_shrinking_helps_a_service_is_to_move() -> None:
     (text,) = planned(services(30, 30, 30), 60).refusals
     assert text.endswith("Move a service away.")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, gateway, main, services
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, gateway, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
@@ -196,6 +197,19 @@ def test_prometheus_takes_so_much_of_a_host_and_no_more() -> None:
     assert figures["scrape_bytes"]["value"] <= 2**24 and figures["scrape_samples"]["value"] <= 50_000
 
 
+def test_another_engine_is_read_by_the_names_in_its_settings(spark: Spark) -> None:
+    """Here one that says of its waiting requests what vLLM says of its running ones."""
+    before = samples(spark.text(1e6))
+    names = {"requests_running": "num_requests_waiting", "requests_waiting": "num_requests_running"}
+    settings = {"argv": ["--port", "8000"], "metrics": {"prefix": "vllm:num_", "names": names}}
+    spark.write("/etc/gb10-fleet/vllm.json", json.dumps(settings))
+    after = samples(spark.text(1e6))
+    one, other = (
+        f'vllm:num_requests_{what}{{service="vllm",engine="0",model_name="a/b"}}' for what in ("running", "waiting")
+    )
+    assert before[one] != before[other] and (after[one], after[other]) == (before[other], before[one])
+
+
 def test_two_services_share_their_families(spark: Spark) -> None:
     for name in ("vllm-embed", "vllm-off"):
         spark.write(f"/run/gb10-{name}/status.json", json.dumps({"phase": "ready"}))
@@ -215,16 +229,17 @@ def test_two_services_share_their_families(spark: Spark) -> None:
 @pytest.mark.parametrize(
     ("argv", "asked"),
     [
-        (["serve", "--port", "8000"], ("127.0.0.1", 8000)),
-        (["serve", "--host", "0.0.0.0", "--port", "8000"], ("127.0.0.1", 8000)),  # noqa: S104
+        (["serve", "--port", "8000"], 8000),
+        (["serve", "--host", "0.0.0.0", "--port", "8000"], 8000),  # noqa: S104
         (["serve", "--headless", "--port", "8000"], None),
         ([], None),  # a service of another kind
         (["serve", "--port", "\u00b2"], None),
         (["serve", "--port", "70000"], None),
     ],
 )
-def test_where_a_service_is_asked(argv: list[str], asked: tuple[str, int] | None) -> None:
-    assert services.address(json.dumps({"argv": argv})) == asked
+def test_where_a_service_is_asked(argv: list[str], asked: int | None) -> None:
+    found = counters.service_of("vllm", json.dumps({"argv": argv}), "/etc/gb10-fleet/vllm.json")
+    assert (found.address, found.port) == ("127.0.0.1", asked)
 
 
 @pytest.mark.parametrize("failures", ["9" * 400, "-1", "1e999", '"1"', "[1]"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import planned
 
+TWICE: list[object] = ["collect", "collect"]
 SETTINGS = {"planned": {"s": 3600, "after_s": 600}, "every_s": {"now": 15}}
 
 
@@ -28,15 +29,30 @@ def told(*argv: str) -> tuple[int, list[object]]:
 
 
 def test_work_has_an_end_that_comes_nearer_when_it_is_over(folder: Path) -> None:
-    assert told("begin", "reboot") == (0, ["collect"])
+    assert told("begin", "reboot") == (0, TWICE)
     until = planned.ends(folder)["reboot"]
     assert abs(until - time.time() - 3600) < 5
-    assert told("end", "reboot") == (0, ["collect"])
+    assert told("end", "reboot") == (0, TWICE[:1])
     assert abs(planned.ends(folder)["reboot"] - time.time() - 600) < 5
 
 
-def test_who_boots_waits_until_prometheus_knows() -> None:
-    assert told("begin", "reboot", "--seen") == (0, ["collect", 32.0])
+@pytest.mark.parametrize(
+    ("others", "waited_s"),
+    [
+        ({}, 17),
+        ({"rollout": 3590}, 7),  # it began ten seconds ago, and Prometheus asks meanwhile
+        ({"rollout": 2400, "service": 3599}, 0),
+        ({"service": 500}, 17),  # over, or soon: a boot may last longer
+        ({"rollout": 7000}, 17),  # of a clock that was wrong
+    ],
+)
+def test_who_boots_waits_until_prometheus_knows(folder: Path, others: dict[str, int], waited_s: int) -> None:
+    for word, left_s in others.items():
+        (folder / word).write_text(f"{time.time() + left_s:.0f}\n")
+    status, heard = told("begin", "reboot", "--seen")
+    assert (status, heard[:2]) == (0, TWICE)
+    (waited,) = heard[2:]
+    assert isinstance(waited, float) and abs(waited - waited_s) < 2
 
 
 def test_each_work_has_an_end_of_its_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

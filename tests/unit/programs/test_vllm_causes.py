@@ -178,6 +178,54 @@ def test_what_a_process_logs_does_not_end_what_it_prints() -> None:
     assert log.fault and log.fault[0] == "kernel_unsupported"
 
 
+# What carries a log puts before each line: compose (christopherowen/spark-vllm-mxfp4-docker issue 3), journald
+# (community-scripts/ProxmoxVED issue 2047), Docker, Kubernetes, kubectl, a quotation.
+CARRIERS = (
+    *("", "vllm-mxfp4  | ", "> vllm-dspark-1  | ", "Aug 19 18:34:27 vllm vllm[8727]: ", "[pod/vllm-0/server] "),
+    *("2026-08-19T18:34:27.123456789Z stderr F ", "2025-10-09T04:13:06.6371779Z ", "\x1b[2K\x1b[1G"),
+    "2026-08-19T18:34:27+02:00 spark-a docker[8727]: ",
+)
+
+
+@pytest.mark.parametrize("ending", ["", "\r"])
+@pytest.mark.parametrize("before", CARRIERS)
+def test_code_of_a_traceback_is_no_error_whatever_carries_the_log(before: str, ending: str) -> None:
+    """Its words name other faults than the one that was raised."""
+    said = (
+        "Traceback (most recent call last):",
+        '  File "/x/core.py", line 1, in run',
+        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
+        "KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    engine = "(EngineCore pid=120) ERROR 09-13 10:00:01 [core.py:1129] "
+    log = read(*(f"{before}{engine}{line}{ending}" for line in said))
+    assert log.fault == ("weights_unfit", f"{said[-1]} (core.py, run)")
+    assert read(f"{before}(APIServer pid=1) INFO 09-13 10:00:01 [x.py:1] no error, 0 failed{ending}").cause == ""
+
+
+def test_a_traceback_may_begin_behind_other_words() -> None:
+    """SGLang issue 32855."""
+    log = read(
+        "[2026-07-30 01:58:54 TP6] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "/x/scheduler.py", line 4735, in run_scheduler_process',
+        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
+        "KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    assert log.fault and log.fault[0] == "weights_unfit"
+
+
+def test_a_traceback_that_is_quoted_within_a_line_begins_none() -> None:
+    quoted = "RuntimeError: the worker said 'Traceback (most recent call last): ...', no kernel image is available"
+    log = read(quoted, "INFO: nothing of note", "ValueError: a consequence")
+    assert log.fault == ("kernel_unsupported", quoted)
+    ray = read(
+        "(EngineCore pid=1) Traceback (most recent call last): [repeated 2x across cluster]",
+        "(EngineCore pid=1)     raise torch.OutOfMemoryError()",
+        "(EngineCore pid=1) KeyError: 'layers.0.mlp.gate.weight'",
+    )
+    assert ray.fault and ray.fault[0] == "weights_unfit"
+
+
 def test_a_line_that_comes_again_and_again_leaves_room_for_the_cause() -> None:
     log = read(*["plugin x failed to load"] * 50, *(f"plugin {n} failed to load" for n in range(50)), "ValueError: x")
     assert len(log.errors.found) == 20
@@ -241,6 +289,26 @@ def test_whoever_misses_its_peer_is_sent_to_the_page_and_not_to_a_dead_host_alon
     chapter = "One Spark of a pair is dead"
     assert f"docs/inventory.md ({chapter})" in WAYS_OUT[verdict]
     assert f"\n## {chapter}\n" in (ROOT / "docs/inventory.md").read_text()
+
+
+def test_what_a_hook_of_docker_says_has_several_lines() -> None:
+    """eugr/spark-vllm-docker issue 129."""
+    said = (
+        f"docker: Error response from daemon: {CONTAINER} failed: error running prestart hook #0: exit status 1,"
+        " stderr: Using requested mode 'cdi'",
+        "invoking the NVIDIA Container Runtime Hook directly (e.g. the docker --gpus flag) is not supported.",
+    )
+    failure = verdict_of_end(127, read(*said, "Run 'docker run --help' for more information"), 0)
+    assert failure.verdict == "docker_refused" and "runtime hook directly" in failure.text.lower()
+
+
+def test_an_error_of_pytorchs_own_code_is_one_without_the_word() -> None:
+    """NCCL issue 2213, and a line of NCCL beside it that is none."""
+    log = read(
+        "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr",
+        "[rank0]:[E909 08:45:31.9 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: x",
+    )
+    assert log.fault and log.fault[0] == "nccl_failed"
 
 
 def test_every_verdict_of_the_tables_has_a_way_out() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import measured
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.turn import Turn
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import FOLDER, MOST, read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -115,6 +117,29 @@ def test_a_host_says_what_was_kept_and_nothing_that_would_arrive_otherwise(tmp_p
     assert (start["about"], start["figures"]) == (ABOUT, {"weights_gib": 18.2})
     (folder / "NO.json").write_text("{}")
     assert list(read_measured(HostReader(system=System(tmp_path)))) == ["chat"]
+
+
+def test_what_the_host_gave_is_that_of_this_service_alone(tmp_path: Path) -> None:
+    """A neighbour that loads later would be taken for it."""
+    host = Host(tmp_path, measures=ABOUT)
+    meminfo, turn = host.root / "proc/meminfo", Turn(host.root / "turn", "vllm")
+    meminfo.parent.mkdir(parents=True, exist_ok=True)
+    keeper = measured.Keeper(parse_config(json.dumps(host.raw)), host.root, turn)
+    figures: dict[str, float] = {}
+
+    def seen(available_gib: int) -> float:
+        meminfo.write_text(f"MemTotal: {128 * 2**20} kB\nMemAvailable: {available_gib * 2**20} kB\n")
+        keeper.looked = float("-inf")
+        keeper.look(figures, {}, "i")
+        return figures.get("host_gib", -1)
+
+    assert turn.take()
+    meminfo.write_text(f"MemTotal: {128 * 2**20} kB\nMemAvailable: {120 * 2**20} kB\n")
+    keeper.begins()
+    assert [seen(40), seen(36), seen(50)] == [80.0, 84.0, 84.0]
+    turn.end()
+    assert seen(35) == 85.0, "nobody else has loaded"
+    assert Turn(host.root / "turn", "embed").take() and seen(10) == 85.0
 
 
 def test_the_unit_keeps_what_its_start_took(tmp_path: Path) -> None:

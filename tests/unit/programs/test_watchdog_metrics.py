@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import VLLM, Naming
 
+OTHER = b"other_running 3\nother_made_total 7\n"
 REAL = Path(__file__).parents[2] / "fixtures/health/vllm-0.32.0-metrics.txt"
 
 
@@ -65,20 +67,21 @@ def test_services_by_their_settings(tmp_path: Path) -> None:
     put(tmp_path, "vllm-rank.json", {"argv": ["docker", "--port", "8002", "--headless"], "join": members})
     put(tmp_path, "vllm-broken.json", "{")
     put(tmp_path, "vllm-odd.json", [])
+    put(tmp_path, "vllm-other.json", {"argv": [], "metrics": {"nonsense": 1}})
     put(tmp_path, "vllm-deep.json", "[" * 100_000)
     put(tmp_path, "other.json", {"argv": []})
     found = {one.name: one for one in metrics.services(tmp_path)}
     assert sorted(found) == ["chat", "rank", "vllm"]
     vllm, chat = (tuple(vars(found[name]).values()) for name in ("vllm", "chat"))
-    assert vllm == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2)
-    assert chat[1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1)
+    assert vllm == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2, VLLM)
+    assert chat[1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1, VLLM)
     assert found["rank"].port is None
 
 
 class _Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = REAL.read_bytes()
-        self.send_response(200 if self.path == "/metrics" else 404)
+        body = OTHER if self.path == "/own/metrics" else REAL.read_bytes()
+        self.send_response(200 if self.path in ("/metrics", "/own/metrics") else 404)
         self.end_headers()
         self.wfile.write(body)
 
@@ -100,6 +103,18 @@ def test_a_server_is_asked_while_its_unit_vouches_for_it(tmp_path: Path) -> None
         metrics.ask(service, 10)
     with pytest.raises(ValueError, match="no API"):
         metrics.ask(metrics.Service("vllm", "u", "s", "127.0.0.1", None, 1), 10)
+
+
+def test_another_server_is_asked_where_its_settings_say_and_by_its_own_names(tmp_path: Path) -> None:
+    server = http.server.HTTPServer(("127.0.0.1", 0), _Server)
+    names = {"running": "num_requests_running", "made_total": "generation_tokens_total"}
+    own = Naming(path="/own/metrics", prefix="other_", names=names)
+    service = metrics.Service("vllm", "u", str(tmp_path / "status.json"), "127.0.0.1", server.server_port, 1, own)
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    (tmp_path / "serving").touch()
+    found = metrics.ask(service, 10)
+    server.server_close()
+    assert (found["running"], found["generated_tokens"], found["waiting"]) == (3.0, 7.0, None)
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])

@@ -56,4 +56,5 @@ def test_consent_lists_every_variable_that_a_specification_calls_consent() -> No
                 if "".join(option["description"]).startswith("Consent"):
                     assert "default" in option, f"{name}: a consent has a default, which is not to consent"
                     specified[name] = str(option["default"]).lower()
-    assert listed == {**specified, "gb10_orphans": "show", "gb10_layouts_by_timer": "false"}  # of no role
+    of_no_role = {"gb10_orphans": "show", "gb10_layouts_by_timer": "false", "gb10_switch_allow_apply": "false"}
+    assert listed == {**specified, **of_no_role}

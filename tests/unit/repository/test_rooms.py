@@ -21,7 +21,7 @@ TRAVELS = (
 )
 STAYS = (
     ("ground",),
-    ("fabric", "releases", "monitoring"),
+    ("fabric", "releases", "monitoring", "power"),
     ("serving",),
     ("images",),
     ("plans",),

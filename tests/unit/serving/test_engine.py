@@ -14,10 +14,15 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, MOST, Question
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_answers import FOLDER, MOST, read_answers
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import INSIDE, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
@@ -27,6 +32,9 @@ from gb10_fleet import cli
 from gb10_fleet import engine as asking
 from gb10_fleet.playbook import Order, Outcome, Report
 from tests.support.plan_and_role import lines, role
+from tests.support.proofs import facts
+from tests.support.services import only_service
+from tests.support.vllm_plans import SAID as PLANNED
 from tests.support.vllm_plans import alone, paired
 
 MODEL, COMMIT = "openai/gpt-oss-120b", "c" * 40
@@ -153,12 +161,73 @@ def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
         (Docker(), "a/other", "no_such_model", "a/other is not on this host (main)"),
         (Docker(said=None, code=1), MODEL, "no_answer", "no vllm here"),
         (Docker(said=None, code=124), MODEL, "no_answer", "within 180 s"),
+        (Docker(said=None, code=137), MODEL, "no_answer", "within 180 s"),
     ],
 )
 def test_what_cannot_be_asked_has_its_name(tmp_path: Path, docker: Docker, model: str, verdict: str, text: str) -> None:
     with pytest.raises(FilesError) as raised:
         question(tmp_path, docker, model).answer(180)
     assert raised.value.verdict == verdict and text in str(raised.value)
+
+
+def test_silence_is_kept_and_only_more_time_asks_again(tmp_path: Path) -> None:
+    docker = Docker(said=None, code=124)
+    texts = []
+    for limit_s in (180, 180, 60):
+        with pytest.raises(FilesError) as raised:
+            question(tmp_path, docker).answer(limit_s)
+        texts.append(str(raised.value))
+    assert len(docker.runs) == 1 and len({*texts}) == 1
+    (file,) = (tmp_path / "kept").iterdir()
+    assert texts[0].endswith(f"and is not asked again; the start itself will show it; to ask again, remove {file}")
+    assert read_answers(HostReader(system=System(at(tmp_path)))) == []
+    docker.said, docker.code = SAID, 0
+    assert question(tmp_path, docker).answer(300)["version"] == "0.32.0" and len(docker.runs) == 2
+
+
+def at(root: Path) -> Path:
+    """A host whose kept answers are those of the tests' questions."""
+    (root / "host/var/cache").mkdir(parents=True, exist_ok=True)
+    (root / "host" / FOLDER.lstrip("/")).symlink_to(root / "kept")
+    return root / "host"
+
+
+def test_a_host_says_the_newest_answer_to_each_question(tmp_path: Path) -> None:
+    question(tmp_path, Docker()).answer(180)
+    question(tmp_path, Docker(), kv_cache_dtype="fp8").answer(180)
+    top = tmp_path / "cache/huggingface/hub/models--openai--gpt-oss-120b"
+    (top / f"snapshots/{'d' * 40}").mkdir()
+    (top / f"snapshots/{'d' * 40}/config.json").write_text("{}")
+    (top / "refs/main").write_text("d" * 40)
+    asked = Question(["mine:1", "ours:1"], MODEL, "", str(tmp_path / "cache"), {}, Docker(), tmp_path / "kept")
+    asked.run.said = {**SAID, "refusal": "ValueError:\nno\x1b", "firm": True}  # type: ignore[attr-defined]
+    asked.answer(180)
+    (tmp_path / "kept/odd.json").write_text('{"question": {}, "said": 1}')
+    said = read_answers(HostReader(system=System(at(tmp_path))))
+    assert sorted((str(each["question"]["flags"]), each["said"].get("refusal")) for each in said) == [
+        ("{'kv_cache_dtype': 'fp8'}", None),
+        ("{}", "ValueError:\\nno\\x1b"),
+    ]
+
+
+def test_a_kept_refusal_is_told_before_anything_is_fetched_and_a_kept_answer_is_counted_with() -> None:
+    asks = alone(vllm_model=MODEL).asks
+    question_ = {name: asks[name] for name in engine.QUESTION}
+
+    def judged(said: Any, **other: Any) -> ServicePlan:
+        known = {**facts(), "engine_answers": [{"question": {**question_, **other}, "said": said}]}
+        return only_service(View("spark-a", known, PLANNED))
+
+    refused = {**SAID, "refusal": "ValueError: no such quantization", "firm": True}
+    (found,) = (each for each in judged(refused).findings if each["id"] == "engine_refused")
+    assert "vLLM 0.32.0 does not take openai/gpt-oss-120b: ValueError: no such quantization" in found["fact"]
+    assert found["severity"] == "warn" and judged(refused).refusals == ()
+    of_another = judged(refused, images=["other:1"])
+    assert "engine_refused" not in {each["id"] for each in (*judged(SAID).findings, *of_another.findings)}
+    large = {**SAID, "weights": {"bfloat16": 130 * GIB}}
+    (text,) = judged(large).refusals
+    assert text.startswith("rule memory_fit: ") and "weights 130.0 GiB" in text
+    assert judged(large, flags={"dtype": "float16"}).refusals == ()
 
 
 def test_the_program_says_why_there_is_no_answer() -> None:
@@ -276,6 +345,8 @@ def test_a_difference_is_told_and_a_refusal_in_vllms_own_words() -> None:
     assert same[0].startswith(
         "vLLM 0.32.0 on spark-a: weights 64.0 GiB, 36,864 bytes of cache a token, context 131,072"
     )
+    told = engine.lines({**SAID, "backends": ["FLASHINFER", "Mxfp4MoEMethod"]}, "spark-a", geometry, 64.5, "fp8")
+    assert list(told)[1] == "it would compute with FLASHINFER, Mxfp4MoEMethod"
     far = list(engine.lines(SAID, "spark-a", geometry, 70.0, "auto"))
     assert "it differs from what is counted here: weights (GiB) 64.0, counted 70.0; vLLM's holds" in far
     refused = list(engine.lines({**SAID, "refusal": "ValueError: no"}, "spark-a", geometry, 64.5, "auto"))

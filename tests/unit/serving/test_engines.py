@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters, services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
@@ -16,7 +18,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import plann
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES
 
-from tests.support.service_plans import CHAT, document, made, view
+from tests.support.service_plans import CHAT, after, document, made, view
+from tests.support.unit_log import settings
 
 EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/engines/examples.yml").read_text(encoding="utf-8")
@@ -49,6 +52,29 @@ def test_the_command_line(name: str) -> None:
     argv = made({"own": entry(name)})["own"].argv
     assert " ".join(EXAMPLES[name]["begins"]) in line(argv)
     assert [part for part in EXAMPLES[name]["has"] if part not in line(argv)] == []
+
+
+# How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks
+# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
+ENDED = (
+    ("sglang", "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.", "memory_short"),
+    ("sglang", "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "fabric_unreachable"),
+    ("sglang", "RuntimeError: Rank 0 scheduler died (exit code: -9)", "killed"),
+    ("sglang", "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!", "image_unfit"),
+    ("llama_cpp", "CUDA error: no kernel image is available for execution on the device", "kernel_unsupported"),
+    ("llama_cpp", "CUDA error: an illegal memory access was encountered", "kernel_fault"),
+    ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),
+)
+
+
+@pytest.mark.parametrize(("name", "said", "verdict"), ENDED)
+def test_the_end_of_a_start_has_its_verdict(name: str, said: str, verdict: str) -> None:
+    config = settings() | {"failures": made({"own": entry(name)})["own"].program["failures"]}
+    log = Log(parse_config(json.dumps(config)), [])
+    log.feed("Loading safetensors checkpoint shards, no error")
+    assert log.fault is None
+    log.feed(said)
+    assert log.fault == (verdict, said)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -102,10 +128,22 @@ def test_readiness(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_have_the_names_that_everything_knows(name: str) -> None:
-    text = EXAMPLES[name]["metrics"]
-    assert text.startswith(f"{ENGINES[name].metrics}:")
-    found = counters.parse(text)
+    written = json.dumps(made({"own": entry(name)})["own"].program)
+    said = counters.service_of("vllm-own", written, "/etc/gb10-fleet/vllm-own.json").naming
+    found = counters.parse(in_names_of_vllm(EXAMPLES[name]["metrics"], said))
     assert [found[key] for key in ("running", "waiting", "generated_tokens", "prompt_tokens")] == [2, 1, 8, 178]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_host_says_what_it_serves_and_where(name: str) -> None:
+    """By that `gb10 stop` drains it, `start` proves it and `ask` asks it."""
+    program = made({"own": entry(name, served_model_name="chat")})["own"].program
+    found = services._settings(json.loads(json.dumps(program)))
+    assert (found["model"], found["served_name"], found["port"]) == (entry(name)["model"], "chat", 8001)
+    assert found["url"] == "http://127.0.0.1:8001"
+    if EXAMPLES[name]["nodes"]:
+        second = made({"own": entry(name)}, "spark-b", 2)["own"].program
+        assert services._settings(json.loads(json.dumps(second)))["url"] is None
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -157,6 +195,7 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
         ({"extra_args": ["--speculative-draft-model-path", "o/d"]}, "extra_args hold --speculative-draft-model-path"),
         ({"max_model_len": -1}, "max_model_len is -1"),
         ({"memory_gib": 7}, "SGLang takes 7.5 GiB beside"),
+        ({"extra_args": ["--tp_size=2"]}, "extra_args hold --tp_size, which the role sets itself"),
     ],
 )
 def test_what_sglang_cannot_do_here_is_refused_by_name(more: dict[str, Any], text: str) -> None:
@@ -197,7 +236,9 @@ def test_what_llama_cpp_cannot_do_here_is_refused_by_name(more: dict[str, Any], 
 
 
 def test_of_a_repository_llama_cpp_takes_the_parts_of_its_file_alone() -> None:
-    exclude = made({"own": entry("llama_cpp", mmproj="mmproj-f16.gguf")})["own"].files.exclude
+    own = made({"own": entry("llama_cpp", mmproj="mmproj-f16.gguf")})["own"]
+    folder, exclude = after(own.argv, "--model").rpartition("/")[0], own.files.exclude
+    assert after(own.argv, "--mmproj") == f"{folder}/mmproj-f16.gguf"
     names = ["gpt-oss-20b-mxfp4-00001-of-00002.gguf", "gpt-oss-20b-mxfp4-00002-of-00002.gguf", "mmproj-f16.gguf"]
     others = ["README.md", "gpt-oss-20b-q8.gguf", "gpt-oss-20b-mxfp4-00001-of-00003.gguf"]
     listed = [{"path": path, "size": 1, "hash": "a" * 40} for path in (*names, *others)]
@@ -236,6 +277,14 @@ def test_a_service_that_changes_its_engine_stays_the_same_for_everybody_else() -
     assert back == old
 
 
+def test_an_inventory_that_names_no_engine_has_vllm_and_its_settings_say_nothing_of_engines() -> None:
+    """So hosts of before keep their files, byte for byte, and nothing is restarted."""
+    unnamed, named = (document({"own": entry("vllm", **more)}).resources for more in ({}, {"engine": "vllm"}))
+    assert unnamed == named
+    (written,) = (each["content"] for each in unnamed if each.get("file") == "/etc/gb10-fleet/vllm-own.json")
+    assert not {"serves", "metrics"} & set(json.loads(written))
+
+
 def test_engines_of_a_cluster_agree() -> None:
     plan = view({"own": entry("sglang")}, hosts=2)
     plan.given["spark-b"]["vllm_services"] = {"own": entry("vllm", engine="vllm")}
@@ -253,10 +302,11 @@ def test_what_streams_not_is_no_time_to_the_first_token() -> None:
             ("true", "count", 2),
         )
     )
-    renamed = in_names_of_vllm(text)
+    renamed = in_names_of_vllm(text, ENGINES["sglang"].metrics)
     assert "12.0" not in renamed
     assert 'vllm:time_to_first_token_seconds_sum{is_streaming="true",model_name="m"} 0.5' in renamed
-    assert in_names_of_vllm("llamacpp:n_decode_total 18\n") == "llamacpp:n_decode_total 18\n"
+    unknown = "llamacpp:n_decode_total 18\n"
+    assert in_names_of_vllm(unknown, ENGINES["llama_cpp"].metrics) == unknown
 
 
 def test_the_flags_of_sglang_are_those_of_every_version_that_was_read() -> None:

@@ -16,6 +16,7 @@ GDN, MLA, SEES = frozenset({"moe", "gdn_hybrid"}), frozenset({"moe", "mla"}), fr
 MAMBA = frozenset({"moe", "mamba_hybrid"})
 FP8_CACHE = "--kv-cache-dtype fp8"
 MTP = '--speculative-config {"method":"mtp"}'
+DFLASH = '--speculative-config {"method":"dflash","model":"a/b","num_speculative_tokens":8'
 KV_TRANSFER = "--kv-transfer-config"
 RAY: dict[str, Any] = {"hosts": 2, "executor": "ray"}
 LAN = "192.0.2.7"
@@ -198,12 +199,22 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         for name, kind in (("name_absent", "absent"), ("name_empty", "empty"), ("rails_idle", "idle"))
     },
     "configuration_doubted": (made(doubts=("layers of a new kind",)), made()),
+    "engine_refused": (made(engine="vLLM 0.32.0 does not take a/b"), made()),
     "encoder_missing": (made(encoder_missing=True), made("--language-model-only", encoder_missing=True)),
     "hybrid_drafts": (
         made(f"{MTP} --enable-prefix-caching", traits=GDN),
         made(f"{MTP} --enable-prefix-caching --no-async-scheduling", traits=GDN),
     ),
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
+    "dflash_attention_026": (
+        made(f"{DFLASH}}}", version="0.26.0"),
+        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0"),
+    ),
+    "dflash_unfilled_024": (made(f"{DFLASH}}}", version="0.24.0"), made(f"{DFLASH}}}", version="0.25.0")),
+    "deep_gemm_024": (
+        made(quantization="fp8", version="0.24.0"),
+        made(quantization="fp8", version="0.24.0", **env(VLLM_USE_DEEP_GEMM="0")),
+    ),
     "mtp_async": (made(MTP), made(f"{MTP} --no-async-scheduling")),
     "gemma_4_moe_mtp": (
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0"),

@@ -17,6 +17,7 @@ CU129 = "vllm/vllm-openai:v0.26.0-aarch64-cu129-ubuntu2404"
 CU130 = "vllm/vllm-openai:v0.28.0"
 OWN = "registry.example/fork:1"
 DRAFTS = '--speculative-config {"method":"mtp","num_speculative_tokens":4}'
+DFLASH = '--speculative-config {"method":"dflash","model":"z-lab/Qwen3.6-27B-DFlash","num_speculative_tokens":5}'
 DEVELOPMENT = "0.1.dev20073+g8e685d198"
 
 
@@ -60,6 +61,11 @@ FAILED = {
     "cuda12_nvfp4": Run("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "--moe-backend marlin", CU129),
     "gemma_4_moe_mtp": Run("google/gemma-4-26B-A4B-it", DRAFTS, CU129),
     "gemma_4_per_layer": Run("google/gemma-4-E2B-it", image="vllm/vllm-openai:v0.27.1-aarch64"),
+    # vLLM issues 50707 and 48234
+    "dflash_attention_026": Run(
+        "a/Qwen3.5-122B-A10B-NVFP4", DFLASH, "vllm/vllm-openai:v0.26.0-aarch64-ubuntu2404", "0.26.0"
+    ),
+    "dflash_unfilled_024": Run("nvidia/Qwen3.6-27B-NVFP4", DFLASH, OWN, "0.24.0"),
     "glm_5_2_garbage": Run("nvidia/GLM-5.2-NVFP4", "-pp 6", "vllm/vllm-openai:v0.26.0", hosts=6),
     "mxfp4_marlin_memory": Run("openai/gpt-oss-120b", "--enforce-eager", OWN),
     "batched_tokens_memory": Run("a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768", OWN, "0.24.0"),
@@ -90,6 +96,24 @@ WORKED = {
         "deepseek-ai/DeepSeek-V4-Flash-0731", "-tp 2 --moe-backend flashinfer_b12x", OWN, DEVELOPMENT, hosts=2
     ),
     "GLM-5.2 on eight": Run("nvidia/GLM-5.2-NVFP4", "-tp 8 --kv-cache-dtype fp8_ds_mla", OWN, hosts=8),
+    # vLLM recipes pull request 632, vLLM pull request 41834, NVIDIA/dgx-spark-playbooks issue 79, conselara.dev
+    "Nemotron 3 Super on one": Run(
+        "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "--max-model-len 131072 --max-num-seqs 4"
+    ),
+    "DeepSeek V4 with drafts on two": Run(
+        "deepseek-ai/DeepSeek-V4-Flash",
+        "-tp 2 --kv-cache-dtype fp8 --block-size 256 " + DRAFTS,
+        OWN,
+        "0.21.1rc1.dev751+g8725eb974.d20260605",
+        hosts=2,
+    ),
+    "a dense 70B": Run("nvidia/Llama-3.3-70B-Instruct-NVFP4", "--max-model-len 16384", "nvcr.io/nvidia/vllm:26.02-py3"),
+    "GPTQ over Ray": Run(
+        "Qwen/Qwen3-235B-A22B-GPTQ-Int4",
+        "-tp 2 --enable-expert-parallel --attention-backend TRITON_ATTN --quantization gptq_marlin",
+        "nvcr.io/nvidia/vllm:26.04-py3",
+        hosts=2,
+    ),
     "fp4 of ModelOpt": Run("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "--quantization fp4", version="0.26.0"),
     "fp4 of an unknown checkpoint": Run("acme/Model-NVFP4", "--quantization fp4", version="0.26.0"),
 }

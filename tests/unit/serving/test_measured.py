@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import measured, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
@@ -117,6 +118,18 @@ def test_the_role_counts_with_what_this_host_or_its_cluster_has_measured() -> No
     (text,) = refusals(b=large)
     assert text.startswith("rule memory_fit: ") and "weights 130.0 GiB" in text
     assert refusals(a=small, b=large) == (), "its own figures go first"
+
+
+def test_a_sibling_that_serves_the_same_by_itself_has_measured_for_it() -> None:
+    said = {**lines(planned()), "vllm_allow_tag": True}
+    entry = {"model": said.pop("vllm_model"), "span": "host", "port": 8000}
+    variables = {**said, "vllm_services": {"chat": entry}}
+    large = kept(planned(), {"weights_gib": 130.0})
+    facts = {name: {**host_facts(name), "memory_bytes": int(MEMORY * GIB)} for name in HOSTS}
+    facts["spark-b"]["measured"] = {"chat": large["vllm"]}
+    view = View("spark-a", facts["spark-a"], variables, HOSTS, {"spark-b": facts["spark-b"]}, {"spark-b": variables})
+    (text,) = vllm.plan(view).refusals
+    assert "weights 130.0 GiB" in text
 
 
 def test_json_and_short_flags_are_the_same_however_they_are_written() -> None:

@@ -100,7 +100,15 @@ def test_one_service_and_many(host: Host) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [{"argv": 7}, {"join": [1]}, {"join": {"members": 3}}, {"join": {"members": [{}]}}, {"join": {"rank": "x"}}],
+    [
+        {"argv": 7},
+        {"serves": 1},
+        {"serves": {}, "api": {}},
+        {"join": [1]},
+        {"join": {"members": 3}},
+        {"join": {"members": [{}]}},
+        {"join": {"rank": "x"}},
+    ],
     ids=str,
 )
 def test_settings_that_somebody_else_wrote_hide_no_service(host: Host, written: dict[str, Any]) -> None:

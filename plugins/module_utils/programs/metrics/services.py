@@ -36,7 +36,7 @@ RUNNING = "/run/systemd/units/invocation:"
 DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
-Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of /metrics
+Fetch = Callable[[counters.Service, asking.Owner], str]  # what the server says of its metrics
 
 
 def names(host: HostReader) -> list[str]:
@@ -87,11 +87,12 @@ def _of_service(
     samples += of_status(name, status or {})
     if not status or status["phase"] != READY:
         return samples, status, None
-    place = notes.read(f"serving.{name}", lambda: address(text_of(host, f"{SETTINGS}/{name}.json")))
-    if not place:
+    path = f"{SETTINGS}/{name}.json"
+    service = notes.read(f"serving.{name}", lambda: counters.service_of("", text_of(host, path), path))
+    if not service or service.port is None:
         return samples, status, None
     owner = asking.said_by_unit(host.system.place(_status_of(name)))
-    text = notes.read(f"serving.{name}", lambda: in_names_of_vllm(fetch(*place, owner)))
+    text = notes.read(f"serving.{name}", lambda: in_names_of_vllm(fetch(service, owner), service.naming))
     return samples + sample("gb10_service_answers", text is not None, service=name), status, text
 
 
@@ -110,17 +111,14 @@ def of_status(name: str, status: dict[str, Any]) -> Samples:
     )
 
 
-def address(text: str) -> tuple[str, int] | None:
-    """Where the server answers, by its flags; None where this rank has no API, or the service is none of vLLM."""
-    found = counters.service_of("", text, "the settings of the service")
-    return (found.address, found.port) if found.port is not None else None
-
-
-def fetch(address: str, port: int, owner: asking.Owner) -> str:
+def fetch(service: counters.Service, owner: asking.Owner) -> str:
+    path = service.naming.path
     try:
-        status, body = asking.ask(address, port, "/metrics", owner, seconds=DEADLINE_S, most=_LARGEST_REPLY + 1)
+        status, body = asking.ask(
+            *(service.address, service.port or 0, path, owner), seconds=DEADLINE_S, most=_LARGEST_REPLY + 1
+        )
     except ValueError as error:
-        raise Unknown(f"the server's /metrics gave no answer: {quoted(str(error))}") from None
+        raise Unknown(f"the server's {path} gave no answer: {quoted(str(error))}") from None
     if status != 200:
-        raise Unknown(f"the server's /metrics gave {status}")
-    return checked(body.decode("utf-8", "replace"), "/metrics")
+        raise Unknown(f"the server's {path} gave {status}")
+    return checked(body.decode("utf-8", "replace"), path)

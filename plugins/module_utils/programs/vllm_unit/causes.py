@@ -12,21 +12,31 @@ KEPT_ERRORS = 20  # the first ones raised, and as many logged: what follows is a
 LONGEST_ERROR = 2000
 MOST_PROCESSES = 100  # that show a traceback at once; a container can invent them without an end
 BARE_ERROR = 40  # a message this short says too little without the function that raised it
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _BEGINNING = re.compile(
     r"(?P<process>(?:\([^()]*\bpid=\d+\b[^()]*\) ?|\[rank\d+\]: ?)*)"
     r"(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
 )
-_TRACEBACK = "Traceback (most recent call last):"
+# What carries a log puts before each line: a quotation, compose, kubectl, the time of Docker or Kubernetes, journald.
+_CARRIED = re.compile(
+    r"(?:> ?)?(?:[\w.-]{1,64} {1,64}\| )?(?:\[pod/[^\] ]{1,200}\] )?"
+    r"(?:\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?"
+    r"(?:[\w.-]{1,64} [\w.@-]{1,64}\[\d{1,7}\]: )?"
+)
+# Its beginning ends a line; within one somebody quotes it.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \[repeated \d+x across cluster\])?\s*$")
 _FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
 # pydantic says on the next lines what is wrong; argparse passes on what it says.
 _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
 _FINISHED = "For further information"
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
-# NCCL warns of what ends it, and kernels print what they are not made for.
+# NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
-    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file", re.IGNORECASE
+    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
+    r"\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    re.IGNORECASE,
 )
 
 
@@ -51,14 +61,15 @@ class Errors:
 
     def feed(self, line: str) -> Error | None:
         """The error that this line says, if it does."""
-        line = COLOUR.sub("", line)
+        line = COLOUR.sub("", line).rstrip("\r")
+        line = line[_CARRIED.match(line).end() :]  # type: ignore[union-attr]  # it fits nothing, too
         beginning = _BEGINNING.match(line)
         process, level = (beginning["process"], beginning["level"]) if beginning else ("", None)
         process = f"{process}{'logs' if level else 'prints'}"
         text = line[beginning.end() :] if beginning else line
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
-        if text.startswith(_TRACEBACK):
+        if _TRACEBACK.search(text):
             if len(self.frames) >= MOST_PROCESSES:
                 del self.frames[next(iter(self.frames))]
             self.frames[process] = ""

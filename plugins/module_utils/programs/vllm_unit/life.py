@@ -88,7 +88,7 @@ class Life:
         self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
         self.rails = Rails(config.rails, root)
-        self.keeper = Keeper(config, root)
+        self.keeper = Keeper(config, root, self.turn)
         self.stranger = False  # at the port of a server that does not serve yet
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None

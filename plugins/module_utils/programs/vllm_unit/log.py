@@ -184,8 +184,10 @@ def read_secrets(path: str | None) -> list[str]:
 
 
 def _words_of_docker(log: Log) -> str:
-    """What it said last, but for its hint where to read more."""
-    return next((line for line in reversed(log.last) if "docker run --help" not in line), "")
+    """What it said last, but for its hint where to read more. What a hook of the runtime says has several lines."""
+    said = [line for line in log.last if "docker run --help" not in line]
+    first = max((at for at, line in enumerate(said) if _OF_DOCKER.match(line)), default=len(said) - 1)
+    return " ".join(said[max(first, 0) :])[:LONGEST_TEXT]
 
 
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Sy
 
 if TYPE_CHECKING:
     from .config import Config
+    from .turn import Turn
 
 MOVED = 0.05  # so far apart two starts of the same are another figure; less is noise, and would change the host's facts
 LOOK_S = 60.0  # between two looks at the host's memory
@@ -44,10 +45,13 @@ class Measured:
 
 
 class Keeper:
-    """Keeps what a start took, and the most that the host gave since: vLLM's words are not all that it takes."""
+    """Keeps what a start took, and the most that the host gave since: vLLM's words are not all that it takes.
 
-    def __init__(self, config: Config, root: Path) -> None:
-        self.config, self.root = config, root
+    What the host gave counts only until another service loads, whose memory it would be taken for.
+    """
+
+    def __init__(self, config: Config, root: Path, turn: Turn) -> None:
+        self.config, self.root, self.turn = config, root, turn
         self.available = 0.0  # GiB, before the container started
         self.looked = float("-inf")
 
@@ -60,7 +64,9 @@ class Keeper:
         if not self.config.measures or now < self.looked + LOOK_S:
             return
         self.looked = now
-        figures["host_gib"] = round(max(self.available - self._gib("MemAvailable"), figures.get("host_gib", 0.0)), 1)
+        if self.turn.holder == self.config.service:
+            given = self.available - self._gib("MemAvailable")
+            figures["host_gib"] = round(max(given, figures.get("host_gib", 0.0)), 1)
         figures["total_gib"] = round(self._gib("MemTotal"), 2)
         file = self.root / FOLDER.lstrip("/") / f"{self.config.service}.json"
         keep(file, start({**self.config.measures, "digest": image}, figures, seconds))

@@ -38,11 +38,16 @@ class Replica:
 
 @dataclass(frozen=True)
 class Model:
-    """A model that clients ask for by one name, with the services behind it."""
+    """A model that clients ask for by its names, with the services behind it."""
 
     name: str
     place: str
     replicas: tuple[Replica, ...]
+    also: tuple[str, ...] = ()  # further names, and those of its adapters, that each of the services has
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.also)
 
 
 def models(view: View) -> tuple[Model, ...]:
@@ -53,9 +58,14 @@ def models(view: View) -> tuple[Model, ...]:
     for service in services:
         found.setdefault(service.model, []).append(service)
     return tuple(
-        Model(name, of_it[0].place, tuple(_replica(view, service) for service in of_it))
+        Model(name, of_it[0].place, tuple(_replica(view, service) for service in of_it), _also(of_it))
         for name, of_it in sorted(found.items())
     )
+
+
+def _also(services: Sequence[Service]) -> tuple[str, ...]:
+    """The further names by which any of the services may be asked: a request goes to one of them."""
+    return tuple(name for name in services[0].also if all(name in each.also for each in services))
 
 
 def routes(view: View) -> bool:
@@ -112,6 +122,14 @@ def _of_the_names(view: View, settings: GatewaySettings) -> Iterator[str]:
         places.setdefault(service.place, set()).add(service.model)
     for alike in (sorted(names) for names in places.values() if len(names) > 1):
         yield f"the gateway cannot tell {' and '.join(alike)} apart. Set vllm_served_model_name of one of them."
+    called: dict[str, set[str]] = {}
+    for service in services:
+        for name in (service.model, *service.also):
+            called.setdefault(name, set()).add(service.model)
+    for name, of_them in sorted(called.items()):
+        if len(of_them) > 1:
+            both = " and ".join(sorted(of_them))
+            yield f"{both} are both called {name}. Give each its own names in vllm_further_names and vllm_lora."
     seen: set[tuple[str, str]] = set()
     for service in services:
         if (service.host, service.model) in seen:

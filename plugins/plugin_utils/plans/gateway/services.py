@@ -28,6 +28,7 @@ class Service:
     stem: str = ""  # of its names on its host
     serving: str = ""  # the file that is there while it listens
     entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
+    also: tuple[str, ...] = ()  # further names that clients may ask for
     health: str = "/health"  # of the server itself; the gateway calls it /health for all
 
     @property
@@ -37,8 +38,8 @@ class Service:
 
     @property
     def sound(self) -> bool:
-        """Tell whether its name may stand in a configuration file."""
-        return bool(_NAME_OF_A_MODEL.match(self.model))
+        """Tell whether its names may stand in a configuration file."""
+        return all(_NAME_OF_A_MODEL.match(name) for name in (self.model, *self.also))
 
 
 def of(view: View) -> tuple[Service, ...]:
@@ -52,6 +53,7 @@ def of(view: View) -> tuple[Service, ...]:
             each.names.stem,
             each.names.serving,
             each.names.entrance if each.said.vllm_on_demand else "",
+            each.said.names[1:],
             each.health,
         )
         for each in declared(view)

@@ -38,14 +38,15 @@ def reserve_gib() -> float:
 def _memory(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
     """The share of each and the system's reserve are more than the host has: the largest is to give way."""
     total, reserve = view.facts["memory_bytes"] / _GIB, reserve_gib()
-    taken = sum(each.memory_gib for each in plans)
+    takes = {each.name: max(each.memory_gib, each.held_gib) for each in plans}
+    taken = sum(takes.values())
     over = taken + reserve - total
     if over <= 0:
         return
-    parts = ", ".join(f"{each.name} {each.memory_gib:.1f}" for each in plans)
+    parts = ", ".join(f"{each.name} {takes[each.name]:.1f}{_source(each)}" for each in plans)
     unsaid = list(_without_a_share(view, plans))
     # Of two that are as large, the one whose entry says no share: it has that of the host's own model.
-    largest = max(plans, key=lambda each: (each.memory_gib, each.name in unsaid))
+    largest = max(plans, key=lambda each: (takes[each.name], each.name in unsaid))
     left = math.floor((largest.memory_gib - over) * 10) / 10
     less = f"{math.ceil(over * 10) / 10:.1f} GiB less, {_in_words(largest, left, total)}" if left > 0 else ""
     way_out = f"Give {largest.name} {less}, or move a service to another host." if less else "Move a service away."
@@ -55,6 +56,11 @@ def _memory(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
         f"its services take {taken:.1f} GiB ({parts}) and the system keeps {reserve:.1f}, but it has {total:.1f} GiB. "
         f"{way_out}"
     )
+
+
+def _source(service: ServicePlan) -> str:
+    """Where more is known than what was asked for: beside its share, the process takes memory of the host."""
+    return f" measured on {service.held_on}" if service.held_gib > service.memory_gib else ""
 
 
 def _without_a_share(view: View, plans: Sequence[ServicePlan]) -> Iterator[str]:
@@ -78,10 +84,11 @@ def _between(one: ServicePlan, other: ServicePlan) -> Iterator[str]:
         for same in (each for each, taken in other.ports.items() if taken == port and (name, each) != (_SHARED,) * 2):
             what = name if name == same else f"{name} and {same}"
             yield f"{both} both take port {port} ({what}). Give one of them another: {_line(other, same, port + 10)}."
-    if one.served_name == other.served_name:
+    for name in (each for each in one.names if each in other.names):
+        variable = "vllm_served_model_name" if name == other.served_name else "vllm_further_names or vllm_lora"
         yield (
-            f"{both} serve the same name, {one.served_name}, and clients could not tell them apart. Give one of them "
-            f"another: {_line(other, 'vllm_served_model_name', other.name)}."
+            f"{both} serve the same name, {name}, and clients could not tell them apart. Give one of them "
+            f"another: {_line(other, variable, other.name)}."
         )
     if one.by_ray and other.by_ray:
         yield f"{both} run by Ray, whose ports a host has once. Let one of them run by mp (vllm_executor)."

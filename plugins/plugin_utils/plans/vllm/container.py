@@ -132,6 +132,7 @@ def words(
         model=settings.vllm_model,
         revision=settings.vllm_model_revision,
         served_name=settings.served_name,
+        further_names=settings.vllm_further_names,
         share=settings.vllm_gpu_memory_utilization,
         memory_gib=memory_gib,
         context=settings.vllm_max_model_len,
@@ -146,6 +147,7 @@ def words(
         head=head,
         meeting_port=settings.vllm_master_port,
         draft=settings.speculative,
+        adapters=settings.adapters,
         own=own or {},
     )
     return [str(word) for word in engine.words(start)]

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import setti
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, lora, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import AUTO, Engine
 
@@ -27,6 +27,7 @@ _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HU
 _MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
 _METHOD = re.compile(r"[a-z][a-z0-9_]*\Z")
+_FURTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
 _IMAGE_BY_TAG = re.compile(r"\w[\w./:-]*\Z")
@@ -46,6 +47,7 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
     for check in (
         _model,
         _speculative,
+        _lora,
         _image,
         _cluster,
         _ray,
@@ -78,7 +80,7 @@ def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, e
         yield from check(view, settings)
     yield from vllm_widening.refusals(view, settings)
     yield from _share(settings, memory_gib)
-    flags = [word.partition("=")[0].replace("_", "-") for word in settings.vllm_extra_args]
+    flags = [word.partition("=")[0] for word in settings.vllm_extra_args]
     if twice := [flag for flag in flags if _is_own(flag, engine)]:
         yield (
             f"extra_args hold {', '.join(twice)}, which the role sets itself, or which no command line of ours has. "
@@ -134,6 +136,36 @@ def _model(_view: View, settings: VllmSettings) -> Iterator[str]:
             f"vllm_environment sets {', '.join(moved)}, and the model's files are fetched to vllm_cache_directory. Set "
             "that one instead, or vllm_fetch to false."
         )
+
+
+def _lora(_view: View, settings: VllmSettings) -> Iterator[str]:
+    flags = [
+        word for word in settings.vllm_extra_args if word.replace("_", "-").startswith(("--lora-mod", "--enable-lora"))
+    ]
+    if settings.adapters and flags:
+        yield f"vllm_lora is set, and vllm_extra_args holds {', '.join(flags)}. Name all adapters in vllm_lora."
+    for each in settings.adapters:
+        if not _HUB_ID.match(each.model):
+            yield f"vllm_lora: {each.name} is of {each.model!a}, which is no id of the hub (owner/name). Correct it."
+        if each.revision and not lora.COMMIT.match(each.revision):
+            yield (
+                f"vllm_lora: {each.name} has the revision {each.revision!a}. Name a commit, 40 hexadecimal digits, or "
+                "leave it out for main: vLLM takes no other branch or tag of an adapter."
+            )
+        if each.revision and not settings.vllm_fetch:
+            yield (
+                f"vllm_lora: {each.name} has a revision, and vllm_fetch is false. vLLM itself takes main alone: leave "
+                "one of the two out."
+            )
+    further = [*settings.vllm_further_names, *(each.name for each in settings.adapters)]
+    most = int(catalog.load("software")["longest_served_name"]["value"])
+    for name in (each for each in further if len(each) > most or not _FURTHER_NAME.match(each)):
+        yield (
+            f"a further name or an adapter is called {name[:_SHOWN]!a}. Name it in letters, digits and ._:/@+-, in "
+            f"{most} characters at most."
+        )
+    if twice := sorted({name for name in further if [settings.served_name, *further].count(name) > 1}):
+        yield f"{', '.join(twice)}: two names of one server are alike. Give each adapter and each name its own."
 
 
 def _speculative(_view: View, settings: VllmSettings) -> Iterator[str]:
@@ -310,9 +342,10 @@ def _name(_view: View, settings: VllmSettings) -> Iterator[str]:
 
 
 def _is_own(flag: str, engine: Engine = vllm.ENGINE) -> bool:
-    """argparse takes a flag by its beginning too, so that one would be said twice unnoticed."""
+    """argparse takes a flag by its beginning too, so that one would be said twice unnoticed. `_` is as good as `-`."""
     begins = flag.startswith("--") and len(flag) > len("--")
-    return flag in engine.own_flags or (begins and any(own.startswith(flag) for own in engine.own_flags))
+    said, own = flag.replace("_", "-"), {each.replace("_", "-") for each in engine.own_flags}
+    return said in own or (begins and any(each.startswith(said) for each in own))
 
 
 def _secrets(_view: View, settings: VllmSettings) -> Iterator[str]:

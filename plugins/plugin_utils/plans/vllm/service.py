@@ -17,8 +17,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import pla
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import known_before, service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.planned import Added
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import (
@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services imp
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.warm import WarmCache
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, measured, models, rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules as engine_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
@@ -58,6 +58,7 @@ class Files:
     fetch: bool  # once for the cluster, and over its fabric
     port: int
     draft: Mapping[str, str] | None  # model and revision of a second model
+    loras: tuple[Mapping[str, str], ...]  # of adapters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +83,15 @@ class ServicePlan(RolePlan):
     rank: int
     model: str
     served_name: str
+    names: tuple[str, ...]  # all that clients may ask for, this one first
     url: str  # where the head answers, asked on the head itself; the other ranks of a cluster have no API
     health: str  # the path there that answers 200 when it serves
     port: int
     ports: Mapping[str, int]  # all that it takes on this host, by their variables
     ready_timeout: int
     memory_gib: float  # what it takes of the host
+    held_gib: float  # what a host gave for a start of exactly this; 0: none is known
+    held_on: str  # that host
     on_demand: bool  # asleep until the first request
     socket: str  # which starts it then; empty where it always runs
     image_name: str
@@ -130,7 +134,7 @@ def plan(service: Service) -> ServicePlan:
 def _judged_by_vllm(service: Service) -> ServicePlan:
     view, settings = service.view, service.planned.settings
     try:
-        verdict = _judged(view, settings)
+        verdict = _judged(service, settings)
     except FactsError as error:
         verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
     of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
@@ -157,6 +161,7 @@ def _judged_by_engine(service: Service) -> ServicePlan:
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
     """Return what needs no fabric."""
     view, settings, names = service.view, service.planned.settings, service.names
+    held_gib, held_on = known_before.held(service)
     secrets = (
         *((service.engine.key_variable,) if settings.vllm_api_key and _takes_secrets(service) else ()),
         *(
@@ -183,6 +188,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         rank=view.rank,
         model=settings.vllm_model or settings.served_name,
         served_name=settings.served_name,
+        names=settings.names,
         url=f"http://{addresses.asked_on_the_host(settings.vllm_host)}:{settings.vllm_port}",
         health=service.health,
         port=settings.vllm_port,
@@ -191,6 +197,8 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         on_demand=settings.vllm_on_demand,
         socket=names.socket if settings.vllm_on_demand else "",
         memory_gib=service.memory_gib or round(_share_gib(view, settings), 2),
+        held_gib=held_gib,
+        held_on=held_on,
         image_name=vllm_container.image_name(settings.vllm_image),
         # A refused environment may hold a secret, and a plan is shown.
         files=replace(files_of(service.said), environment={}) if refusals else files_of(service.said),
@@ -206,19 +214,8 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
 
 
 def _asks(service: Service) -> dict[str, Any]:
-    """Return the arguments of gb10.fleet.engine_answer. The head asks for its cluster."""
-    view, settings = service.view, service.planned.settings
-    if view.rank:
-        return {}
-    version = serving_rules.version_in(settings.vllm_image, settings.vllm_version)
-    words = vllm_container.serve_words(settings, view.size, view.rank, "HEAD")
-    return {
-        "images": list(dict.fromkeys((vllm_container.image_name(settings.vllm_image), settings.vllm_image))),
-        "model": settings.vllm_model,
-        "revision": settings.vllm_model_revision or "main",
-        "cache": settings.vllm_cache_directory,
-        "flags": engine.flags_of(version, words),
-    }
+    """Return what vLLM is asked. The head asks for its cluster."""
+    return {} if service.view.rank else known_before.question(service)
 
 
 def _takes_secrets(service: Service) -> bool:
@@ -271,11 +268,13 @@ def files_of(settings: VllmSettings) -> Files:
         draft={"model": settings.draft.model, "revision": settings.draft.revision or "main"}
         if settings.draft
         else None,
+        loras=tuple({"model": each.model, "revision": each.revision or "main"} for each in settings.adapters),
     )
 
 
-def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
+def _judged(service: Service, settings: VllmSettings) -> serving_rules.Verdict:
     """Return what the rules of serving say; before the fabric is known, with words in the place of its addresses."""
+    view = service.view
     of_the_fabric = vllm_container.OF_ANY_FABRIC if view.size > 1 else {}
     ray = vllm_container.ray_words(settings, "HOST", ()) if settings.by_ray else []
     return serving_rules.judge(
@@ -293,6 +292,8 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
         cache=settings.vllm_cache_directory,
         draft_facts=str(settings.vllm_speculative.get("facts") or ""),
         by_hand=settings.vllm_environment,
+        starts=known_before.starts(service),
+        asked=known_before.said(service),
     )
 
 
@@ -325,23 +326,15 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": _verdicts(log["failures"]),
         "remarks": _verdicts(log["remarks"]),
-        "measures": _measures(view, settings) if service.engine is vllm.ENGINE else {},
+        "measures": known_before.about(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
         "gone": [each["value"] for each in log["gone"]],
+        **_told(service, planned),
     }
     if not joined:
         return replace(planned, argv=argv, program=program)
     purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
     return replace(planned, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
-
-
-def _measures(view: View, settings: VllmSettings) -> dict[str, Any]:
-    """Return what a start is whose figures are kept, in the words in which a plan asks for them."""
-    version = settings.vllm_version or getattr(models.image(settings.vllm_image), "version", None)
-    words = vllm_container.serve_words(settings, view.size, view.rank, "HEAD")
-    return measured.about(
-        settings.vllm_image, settings.vllm_model, settings.vllm_model_revision, version, words, view.size
-    )
 
 
 def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
@@ -384,7 +377,16 @@ def _log(name: str) -> Mapping[str, Any]:
     """Return what the unit looks for in a log. Of another engine than vLLM that is how a start ends."""
     known = catalog.load("units")
     nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
-    return known[name] if name else {**nothing, "failures": catalog.load("engines")["failures"]}
+    failures = [*catalog.load("engines")["failures"], *known["vllm_log"]["failures"]]  # CUDA says the same to each
+    return known[name] if name else {**nothing, "failures": failures}
+
+
+def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:
+    """Return what the programs of a host read of vLLM in its command line and its metrics; of another it is told."""
+    if service.engine is vllm.ENGINE:
+        return {}
+    serves = {"model": planned.model, "name": planned.served_name}
+    return {"serves": serves, "metrics": service.engine.metrics._asdict()}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:

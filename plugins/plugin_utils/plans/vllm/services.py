@@ -31,6 +31,7 @@ VARIABLE = service_entries.VARIABLE
 # What a model has for itself: an entry, which names a model, takes none of it from the host's own.
 _OF_A_MODEL = (
     *("model", "model_revision", "model_move", "model_exclude", "model_facts", "served_model_name", "speculative"),
+    *("lora", "further_names"),
     *("extra_args", "max_model_len", "tensor_parallel_size", "memory_gate_gib"),
 )
 # What a host says of vLLM itself; of another engine its entry says it.

@@ -11,7 +11,9 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import lora
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.lora import Adapter
 
 # What the hosts of a cluster must say alike, since each starts its own rank of one server. These may be shown.
 ALIKE = (
@@ -19,6 +21,7 @@ ALIKE = (
     "vllm_model_revision",
     "vllm_model_exclude",
     "vllm_speculative",
+    "vllm_lora",
     "vllm_fetch",
     "vllm_transfer_port",
     "vllm_image",
@@ -32,6 +35,7 @@ ALIKE = (
     "vllm_ray_port",
     "vllm_max_model_len",
     "vllm_served_model_name",
+    "vllm_further_names",
     "vllm_gpu_memory_utilization",
 )
 
@@ -53,9 +57,11 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_model_exclude: tuple[str, ...]
     vllm_model_facts: str
     vllm_speculative: Mapping[str, Any]
+    vllm_lora: tuple[Mapping[str, Any], ...]
     vllm_fetch: bool
     vllm_transfer_port: int
     vllm_served_model_name: str
+    vllm_further_names: tuple[str, ...]
     vllm_host: str
     vllm_port: int
     vllm_api_key: str
@@ -87,6 +93,18 @@ class VllmSettings(RoleSettings, role="vllm"):
     def served_name(self) -> str:
         """The name that clients ask for."""
         return self.vllm_served_model_name or self.vllm_model
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """Return the LoRA adapters, as far as they are some; what is wrong with one is refused."""
+        return tuple(lora.adapter(each) for each in self.vllm_lora if isinstance(each, Mapping))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all names that clients may ask for: its own, further ones, and those of adapters."""
+        return tuple(
+            dict.fromkeys((self.served_name, *self.vllm_further_names, *(each.name for each in self.adapters)))
+        )
 
     @property
     def drafting(self) -> dict[str, Any]:

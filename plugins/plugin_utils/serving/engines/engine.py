@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import VLLM as NAMES_OF_VLLM
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import Naming
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.lora import Adapter
 
 AUTO = -1  # of a context: as long as fits
 Entry = Mapping[str, Any]  # of vllm_services
@@ -22,6 +25,7 @@ class Start:
     model: str
     revision: str
     served_name: str
+    further_names: Sequence[str]
     share: float  # of the host's memory
     memory_gib: float  # the same, where the entry says it
     context: int  # tokens of a request; 0 is the model's own
@@ -36,6 +40,7 @@ class Start:
     head: str  # the address of the cluster's first host
     meeting_port: int  # where the ranks find each other
     draft: Wish | None  # speculative decoding
+    adapters: Sequence[Adapter]  # of LoRA
     own: Entry  # keys that this engine alone has
 
 
@@ -61,8 +66,8 @@ class Engine:
     program: str
     # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
     log: str = ""
-    # The names of its metrics, before the colon (reading/engine_metrics.py).
-    metrics: str
+    # The names of its metrics: all else knows vLLM's.
+    metrics: Naming = NAMES_OF_VLLM
     # The share of memory is among the words. What an entry has, must have, and may not have, with the reason.
     keys: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
@@ -78,6 +83,7 @@ _ONLY_VLLM = "only vLLM is told"
 # What every other engine leaves to vLLM.
 NOT_HERE = {
     **dict.fromkeys(("flags", "executor", "ray_port", "ray_token", "warm_cache_gib", "model_facts"), _ONLY_VLLM),
+    **dict.fromkeys(("lora", "further_names"), _ONLY_VLLM),
     "gpu_memory_utilization": "means another thing to each engine; say memory_gib",
     "host": "is 127.0.0.1, and the gateway stands in front of it",
     "api_key": "everyone on the host would read it in the list of processes; the gateway asks clients for theirs",

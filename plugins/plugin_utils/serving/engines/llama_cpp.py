@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import Naming
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
 
 _HUB = "/root/.cache/huggingface/hub"
@@ -21,6 +22,19 @@ _FILES = ("gguf", "mmproj", "draft")  # keys of an entry
 _MOST_SLOTS = 256
 _NAME_THE_COMMIT = (
     "llama.cpp is given a path, so name the commit: 40 hexadecimal digits, which the hub shows beside each file."
+)
+# What its server showed, 0c1e570, read 2026-11-28.
+_METRICS = Naming(
+    prefix="llamacpp:",
+    names={
+        "requests_processing": "num_requests_running",
+        "requests_deferred": "num_requests_waiting",
+        "tokens_predicted_total": "generation_tokens_total",
+        "prompt_tokens_total": "prompt_tokens_total",
+        "spec_decode_num_drafts_total": "spec_decode_num_drafts_total",
+        "spec_decode_num_draft_tokens_total": "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total": "spec_decode_num_accepted_tokens_total",
+    },
 )
 
 
@@ -102,7 +116,7 @@ ENGINE = Engine(
         *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
     }),
     program="/app/llama-server",
-    metrics="llamacpp",
+    metrics=_METRICS,
     keys={"gguf": {"type": "str"}, "mmproj": {"type": "str"}, "draft": {"type": "str"}, "slots": {"type": "int"}},
     needs=("image", "port", "memory_gib", "model", "model_revision", "gguf"),
     refuses={

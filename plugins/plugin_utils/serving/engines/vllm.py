@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, lora
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import AUTO, Engine, Start
 
 
 def _words(start: Start) -> list[object]:
     by_vllm = start.hosts > 1 and start.executor != "ray"
-    words: list[object] = ["serve", start.model, "--served-model-name", start.served_name]
+    words: list[object] = ["serve", start.model, "--served-model-name", start.served_name, *start.further_names]
     if start.revision:
         words += ["--revision", start.revision]
     if start.context:
         words += ["--max-model-len", "auto" if start.context == AUTO else start.context]
     if start.draft:
         words += [draft_wish.FLAG, start.draft.config(start.revision)]
+    words += lora.words(start.adapters)
     if start.hosts > 1:
         words += ["--tensor-parallel-size", start.tensor, "--distributed-executor-backend", start.executor]
     if start.pipeline > 1:
@@ -53,7 +54,6 @@ ENGINE = Engine(
     environment=_environment,
     program="vllm",
     log="vllm_log",
-    metrics="vllm",
     key_variable="VLLM_API_KEY",
     address_variable="VLLM_HOST_IP",
 )  # fmt: skip

@@ -261,9 +261,14 @@ def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool
     tests: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("classify", lambda: "ForSequenceClassification" in architecture),
         ("transcribe", lambda: any(word in architecture for word in ("Whisper", "ASR", "Asr", "SpeechRecognition"))),
-        ("embed", lambda: "modules.json" in names or (architecture.endswith("Model") and not vision)),
+        ("embed", lambda: "modules.json" in names or _gives_vectors(architecture, vision)),
     )
     return next((word for word, test in tests if test()), "generate")
+
+
+def _gives_vectors(architecture: str, vision: bool) -> bool:
+    """Without a head of its own, or with that of BERT's training, in whose place vLLM gives vectors."""
+    return architecture.endswith("ForMaskedLM") or (architecture.endswith("Model") and not vision)
 
 
 def _bidirectional(whole: Fields, text: Fields) -> bool:

@@ -24,8 +24,12 @@ _MOST_WIDE, _MOST_TOKENS = 2**24, 2**40
 _MOST_KEPT = 1_000_000
 _PIECE = 2**20
 _PARTS = re.compile(r"-00001-of-(\d{5})[.]gguf\Z")
-# Bytes of a number in the KV cache, with its scales: blocks of 32 numbers.
-CACHE = {"f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+# Bytes of a number in the KV cache, of each type that llama.cpp has for it: blocks of 32 numbers with their scales
+# (0c1e570, ggml/src/ggml-common.h).
+CACHE = {
+    **{"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32},
+    **{"q4_0": 18 / 32, "iq4_nl": 18 / 32},
+}
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,12 @@ class Gguf:
     architecture: str
     context: int
     weights: int
-    numbers: int  # that a token leaves in the KV cache, of all layers
+    keys: int  # numbers that a token leaves in the KV cache, of all layers
+    values: int
 
-    def cache_bytes(self, tokens: int, form: str = "f16") -> float:
+    def cache_bytes(self, tokens: int, of_keys: str = "f16", of_values: str = "f16") -> float:
         """Return the KV cache of so many tokens, at most: layers with a window take less."""
-        return tokens * self.numbers * CACHE[form]
+        return tokens * (self.keys * CACHE[of_keys] + self.values * CACHE[of_values])
 
 
 def read(files: Files, name: str) -> Gguf:
@@ -51,17 +56,19 @@ def read(files: Files, name: str) -> Gguf:
     if not architecture:
         raise FactsError(f"{where} names no architecture (general.architecture)")
     layers = _whole(said, f"{architecture}.block_count", where, _MOST_LAYERS)
+    keys, values = _numbers(said, architecture, layers, where)
     return Gguf(
         name=name,
         architecture=architecture,
         context=_whole(said, f"{architecture}.context_length", where, _MOST_TOKENS),
         weights=sum(files.size(part) for part in _parts(name, where)),
-        numbers=_numbers(said, architecture, layers, where),
+        keys=keys,
+        values=values,
     )
 
 
-def _numbers(said: dict[str, Any], architecture: str, layers: int, where: str) -> int:
-    """A list of heads has one for each layer; 0 is a layer that keeps nothing for a token."""
+def _numbers(said: dict[str, Any], architecture: str, layers: int, where: str) -> tuple[int, int]:
+    """Return those of keys and of values. A list of heads has one for each layer; 0 is a layer that keeps nothing."""
     count = said.get(f"{architecture}.attention.head_count")
     heads = said.get(f"{architecture}.attention.head_count_kv", count)
     each = heads if isinstance(heads, list) else [heads] * layers
@@ -73,7 +80,8 @@ def _numbers(said: dict[str, Any], architecture: str, layers: int, where: str) -
         raise FactsError(
             f"{where} does not say what a token keeps ({architecture}.attention.head_count_kv, key_length)"
         )
-    return int(sum(each) * sum(widths))
+    key, value = (int(sum(each) * width) for width in widths)
+    return key, value
 
 
 def _is_whole(value: Any, most: int) -> bool:

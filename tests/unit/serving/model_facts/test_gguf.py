@@ -51,18 +51,18 @@ def read(folder: Path, content: bytes, name: str = "m.gguf") -> gguf.Gguf:
 
 def test_what_a_token_keeps(tmp_path: Path) -> None:
     found = read(tmp_path, header(GEMMA) + b"0" * 1000)
-    assert (found.architecture, found.context, found.numbers) == ("gemma3", 32768, 18 * (256 + 256))
-    assert found.cache_bytes(4096) == 4096 * 9216 * 2 and found.cache_bytes(32, "q8_0") == 9216 * 34
+    assert (found.architecture, found.context, found.keys, found.values) == ("gemma3", 32768, 4608, 4608)
+    assert found.cache_bytes(4096) == 4096 * 9216 * 2 and found.cache_bytes(32, "q8_0", "q8_0") == 9216 * 34
 
 
 def test_layers_that_keep_nothing(tmp_path: Path) -> None:
     hybrid = {**GEMMA, "gemma3.block_count": 4, "gemma3.attention.head_count_kv": [0, 2, 0, 2]}
-    assert read(tmp_path, header(hybrid)).numbers == 4 * 512
+    assert read(tmp_path, header(hybrid)).cache_bytes(1) == 4 * 512 * 2
 
 
 def test_the_width_of_a_head_follows_where_it_is_not_said(tmp_path: Path) -> None:
     less = {key: each for key, each in GEMMA.items() if not key.endswith(("key_length", "value_length"))}
-    assert read(tmp_path, header(less)).numbers == 18 * 2 * 160
+    assert read(tmp_path, header(less)).cache_bytes(1) == 18 * 2 * 160 * 2
 
 
 def test_all_parts_count(tmp_path: Path) -> None:
@@ -103,12 +103,34 @@ def test_a_name_does_not_have_a_stranger_asked_for_99999_files(tmp_path: Path) -
 
 def test_the_plan_says_the_entry_and_what_fits(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(header(GEMMA))
-    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 119.7 * GIB, 8192, 4)
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 119.7 * GIB, 8192, 4, {})
     assert said["fits"] and said["memory_gib"] == 2 and "    slots: 4" in lines and "    gguf: m.gguf" in lines
-    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 0, 64)
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 0, 64, {})
     assert said["longest_context"] < 32768 == 32768 and said["context"] == said["longest_context"]
-    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 32768, 64)
+    lines, said = gguf_plan.plan(str(tmp_path / "m.gguf"), "", 14 * GIB, 32768, 64, {})
     assert not said["fits"] and lines[-1].startswith("Fix: --max-model-len ")
+
+
+def test_keys_and_values_count_by_their_types(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(header(GEMMA))
+    place = str(tmp_path / "m.gguf")
+    types = {"--cache-type-k": "q8_0", "--cache-type-v": "q4_0"}
+    lines, said = gguf_plan.plan(place, "", 119.7 * GIB, 32768, 64, types)
+    assert said["cache_gib"] == round(32768 * 64 * 4608 * (34 + 18) / 32 / GIB, 2)
+    assert said["cache_types"] == ["q8_0", "q4_0"]
+    assert lines[-1] == "    extra_args: [--cache-type-k, q8_0, --cache-type-v, q4_0]"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [({"--cache-type-k": "fp8"}, "is 'fp8': it is one of f32, f16"), ({"--swa-full": None}, "it takes --cache-type-k")],
+)
+def test_a_flag_that_the_plan_of_a_file_has_not_is_refused(
+    tmp_path: Path, flags: dict[str, str | None], words: str
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(header(GEMMA))
+    with pytest.raises(FactsError, match=words):
+        gguf_plan.plan(str(tmp_path / "m.gguf"), "", 119.7 * GIB, 0, 1, flags)
 
 
 def test_many_lists_of_one_header_are_one_sum(tmp_path: Path) -> None:

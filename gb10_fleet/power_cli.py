@@ -1,0 +1,287 @@
+"""`gb10 power`: the plug of a host, with the care of a reboot. Nothing is cut before the host behind it has halted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+
+from gb10_fleet.ending import show
+from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.rollout import locks, words
+from gb10_fleet.rollout.journal import place
+from gb10_fleet.up.people import Person, Stop
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting
+
+app = typer.Typer()
+_AT_ONCE = 16  # plugs that are asked at the same time
+
+
+class Act(StrEnum):
+    """What to do with the plug."""
+
+    state = "state"
+    off = "off"
+    on = "on"
+    cycle = "cycle"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host as the inventory has it. `members`: itself and whoever serves with it."""
+
+    name: str
+    members: Sequence[str]
+    reserved: str
+    plug: Setting
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a plug said; `error`: why it said nothing."""
+
+    plug: str
+    on: bool | None = None
+    watts: float | None = None
+    error: str | None = None
+
+    @property
+    def words(self) -> str:
+        if self.error:
+            return self.error
+        return f"{'on' if self.on else 'off'}{'' if self.watts is None else f', {self.watts:.1f} W'} ({self.plug})"
+
+
+@app.command(cls=NoLists)
+def power(
+    ctx: typer.Context,
+    inventory: Inventory,
+    hosts: Annotated[
+        list[str], typer.Argument(help="Hosts; with state, none is all.", show_default=False, default_factory=list)
+    ],
+    act: Annotated[Act, typer.Argument(help="What to do.", show_default=False)],
+    hard: Annotated[
+        bool, typer.Option("--hard", help="Cut the power of a host that hangs, without halting it.")
+    ] = False,
+    metrics: Annotated[
+        Path | None, typer.Option("--metrics", metavar="FILE", help="With state: also write them for Prometheus.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Switch a host at its plug: halt it and cut its power, give it power, or both, with the proof after."""
+    if (metrics and act is not Act.state) or (hard and act not in (Act.off, Act.cycle)):
+        raise typer.BadParameter("--metrics goes with state, --hard with off and cycle")
+    if not hosts and act is not Act.state:
+        raise typer.BadParameter(f"name the hosts: gb10 power HOST {act}")
+    if ctx.obj and words.read(ctx.obj).subset:
+        raise typer.BadParameter("--limit: name the hosts before the word what to do, as in gb10 power HOST off")
+    person, ended = Person(yes, as_json), Outcome.done
+    document: dict[str, Any] = {}
+    try:
+        work = _Power(list(inventory), tuple(ctx.obj), act, hard, person)
+        mine = work.hosts(hosts)
+        if act is Act.state:
+            found = seen(mine)
+            ended = Outcome.unreachable if any(one.error for one in found.values()) else ended
+            if metrics:
+                _write(metrics, found, mine)
+        else:
+            found = work.check(mine) if check else work.do(mine)
+        document = {"hosts": {name: asdict(one) for name, one in found.items()}}
+        if not as_json:
+            person.say(*(f"{name}: {one.words}" for name, one in found.items()))
+    except Stop as error:
+        ended, document = error.outcome, {"error": str(error)}
+        if not as_json:
+            typer.echo(printable(str(error)), err=True)
+    if as_json:
+        print(json.dumps({"outcome": ended.name, **document}, indent=2))
+    raise typer.Exit(ended)
+
+
+def seen(hosts: Sequence[Host]) -> dict[str, Seen]:
+    """Ask the plugs, some at a time."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip([host.name for host in hosts], pool.map(_seen, [host.plug for host in hosts]), strict=True))
+
+
+def _seen(setting: Setting) -> Seen:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.power.plug import PlugError, plug
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import WrongPlug
+
+    try:
+        one = plug(setting)
+        return Seen(setting.words, one.state(), one.watts())
+    except (PlugError, WrongPlug) as error:
+        return Seen(setting.words, error=str(error))
+
+
+@dataclass
+class _Power:
+    inventories: list[str]
+    words: Sequence[str]
+    act: Act
+    hard: bool
+    person: Person
+
+    def hosts(self, names: Sequence[str]) -> list[Host]:
+        """Those that are named, or refuse: one without a plug, a reserved one, half of a plug that hosts share."""
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import WrongPlug, parse
+
+        from gb10_fleet.seed.cli import rows
+
+        found = {str(row["name"]): row for row in rows(Order("gb10.fleet.seed", self.inventories, words=self.words))}
+        clusters: dict[str, list[str]] = {}
+        for name, row in found.items():
+            clusters.setdefault(str(row["cluster"] or name), []).append(name)
+        known: dict[str, Host] = {}
+        for name, row in found.items():
+            try:
+                setting = parse(row["plug"])
+            except WrongPlug as error:
+                raise Stop(f"{name}: {error}", Outcome.refused) from None
+            if setting:
+                known[name] = Host(name, clusters[str(row["cluster"] or name)], str(row["reserved"]), setting)
+        for name in names:
+            if name not in known:
+                why = "has no gb10_power_plug: docs/power.md" if name in found else f"is not among {', '.join(found)}"
+                raise Stop(f"{name} {why}", Outcome.refused)
+        mine = [known[name] for name in dict.fromkeys(names or known)]
+        if not mine:
+            raise Stop("no host has a gb10_power_plug: docs/power.md says how it is written", Outcome.refused)
+        if self.act is not Act.state:
+            self._refuse(mine, known)
+        return mine
+
+    def _refuse(self, mine: Sequence[Host], known: Mapping[str, Host]) -> None:
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
+
+        for host in mine:
+            try:
+                said = reserved.now_for(host.reserved, datetime.now(UTC))
+            except reserved.WrongReservation as error:
+                said = str(error)
+            if said:
+                raise Stop(f"{host.name} is reserved: {said}; wait, or remove gb10_reserved", Outcome.refused)
+        names = {host.name for host in mine}
+        for host in mine:
+            both = [other.name for other in known.values() if other.plug.place == host.plug.place]
+            if {*both} - names:
+                text = f"{', '.join(both)} have one plug ({host.plug.words}): gb10 power {' '.join(both)} {self.act}"
+                raise Stop(f"{text}, or correct gb10_power_plug", Outcome.refused)
+
+    def check(self, mine: Sequence[Host]) -> dict[str, Seen]:
+        """Say what would be done, and refuse what would be."""
+        if locks.owner(place(self.inventories)):
+            raise Stop("a rollout is at work on this fleet: see `gb10 status`", Outcome.refused)
+        before = self._before(mine)
+        self._run(mine, self._playbook, check=True)
+        self.person.say(*self._told(mine), "--check: nothing was changed")
+        return before
+
+    def do(self, mine: Sequence[Host]) -> dict[str, Seen]:
+        """Ask, switch, have the proof. No rollout begins meanwhile."""
+        folder = place(self.inventories)
+        try:
+            with locks.held(folder):
+                before = self._before(mine)
+                self.person.say(*(f"{name}: {one.words}" for name, one in before.items()), *self._told(mine))
+                self.person.consent(f"{self._question} {', '.join(before)}?")
+                self._run(mine, self._playbook)
+                if self.act is not Act.off:
+                    self._prove(mine)
+        except locks.Busy as error:
+            raise Stop(f"{error}. Nothing was changed", Outcome.refused) from None
+        except OSError as error:
+            raise Stop(f"{folder}: {error.strerror}; this user must be able to write there", Outcome.failed) from None
+        return seen(mine)
+
+    @property
+    def _playbook(self) -> str:
+        """Nothing is drained of a host that hangs, or that is off."""
+        return "gb10.fleet.power_now" if self.hard or self.act is Act.on else "gb10.fleet.power"
+
+    @property
+    def _question(self) -> str:
+        return {Act.off: "Cut the power of", Act.on: "Switch on", Act.cycle: "Cut and give back the power of"}[self.act]
+
+    def _before(self, mine: Sequence[Host]) -> dict[str, Seen]:
+        found = seen(mine)
+        for name, one in found.items():
+            if one.error:
+                raise Stop(f"{name}: {one.error}. Nothing was changed", Outcome.unreachable)
+            if self.act is not Act.on and not one.on:
+                raise Stop(f"{name}: its plug is off: gb10 power {name} on", Outcome.refused)
+        return found
+
+    def _told(self, mine: Sequence[Host]) -> Iterator[str]:
+        names = ", ".join(host.name for host in mine)
+        others = [name for name in self._members(mine) if name not in {host.name for host in mine}]
+        if self.act is not Act.on and self.hard:
+            yield f"{names}: the power is cut as it is; what is not on disk is lost"
+        elif self.act is not Act.on:
+            yield f"{names}: no more requests, the model stopped, halted, then the power cut"
+            yield from [f"{', '.join(others)}: the model of the cluster stops there, too"] if others else ()
+        if self.act is Act.off:
+            yield f"The power stays off until: gb10 power {names.replace(',', '')} on"
+        else:
+            yield f"{names}: power, the wait until it is back, the model started, the proof"
+
+    def _members(self, mine: Sequence[Host]) -> list[str]:
+        return [*dict.fromkeys(name for host in mine for name in host.members)]
+
+    def _run(self, mine: Sequence[Host], playbook: str, *, check: bool = False) -> Report:
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+        places = [host.plug.place for host in mine]
+        said = {
+            "hosts": [host.name for host in mine],
+            "cuts": self.act in (Act.off, Act.cycle),
+            "restores": self.act in (Act.on, Act.cycle),
+            "hard": self.hard,
+            "sharing": {host.name: places.count(host.plug.place) for host in mine},
+            "off_s": catalog.load("plugs")["off_s"]["value"],
+        }
+        limit, variables = ",".join(self._members(mine)), {"__power_order": said}
+        order = Order(playbook, self.inventories, limit, check=check, variables=variables, words=self.words)
+        outcome, report = run(order, quiet=self.person.quiet)
+        if outcome is not Outcome.done:
+            reasons = [text for texts in report.messages.values() for text in texts]
+            if self.person.quiet:
+                raise Stop("; ".join([f"{playbook}: {outcome.name}", *reasons, *report.errors]), outcome)
+            show(order, report)
+            raise Stop(
+                f"{playbook}: {outcome.name}; gb10 power {' '.join(said['hosts'])} state says how the plugs are",
+                outcome,
+            )
+        return report
+
+    def _prove(self, mine: Sequence[Host]) -> None:
+        """Routers send nothing before the proof."""
+        for playbook in ("gb10.fleet.power_prove", "gb10.fleet.rejoin"):
+            self._run(mine, playbook)
+
+
+def _write(file: Path, found: Mapping[str, Seen], hosts: Sequence[Host]) -> None:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.power import wall
+
+    of = {host.name: host.plug.place for host in hosts}
+    figures = {name: (one.on, one.watts) for name, one in found.items() if one.on is not None}
+    try:
+        output.write(file, wall.exposition(figures, of))
+    except OSError as error:
+        raise Stop(f"{file}: {error.strerror}; name a file that can be written", Outcome.failed) from None

@@ -1,0 +1,168 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One SSH key that opens one account, in a file that its owner may change, too: the other lines are his.
+
+The file lies where its owner can put anything, so no link is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.accounts import (
+    Account,
+    Accounts,
+    User,
+    accounts_of,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    Fields,
+    Kind,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System, set_access
+
+# alice ssh-ed25519 AAAA...: the account, and the key without its comment
+_KEY = re.compile(r"[a-z_][a-z0-9_-]{0,31} [a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}\Z")
+_FOLDER, _FILE = ".ssh", "authorized_keys"
+
+
+@dataclass(frozen=True)
+class Key(Resource):
+    """`absent`: this line goes, and no other."""
+
+    KIND = "account_key"
+
+    state: str = "present"
+
+    @property
+    def user(self) -> str:
+        return self.name.partition(" ")[0]
+
+    @property
+    def line(self) -> str:
+        return self.name.partition(" ")[2]
+
+    def is_in(self, line: str) -> bool:
+        """Tell whether a line of the file has this key, with whatever options and comment."""
+        return not line.startswith("#") and f" {self.line} " in f" {' '.join(line.split())} "
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The lines of each account's file."""
+
+    accounts: Accounts
+    lines: Mapping[str, Sequence[str]]
+
+
+class KeyKind(Kind[Key, Keys]):
+    name = Key.KIND
+
+    def parse(self, index: int, fields: Fields) -> Key:
+        resource = Key(
+            index=index,
+            name=fields.name(_KEY, "an account and a public key, as alice ssh-ed25519 AAAA..."),
+            state=fields.choice("state", ("present", "absent"), "present"),
+        )
+        fields.finish()
+        return resource
+
+    def read(self, system: System, resources: Sequence[Key]) -> Keys:
+        accounts = accounts_of(system)
+        users = {each.user for each in resources if each.user in accounts.users}
+        return Keys(accounts, {user: _lines(system, accounts.users[user].home) for user in users})
+
+    def plan(self, resources: Sequence[Key], state: Keys, plan: Plan) -> None:
+        moves = {step.resource.name: step.action for step in plan.steps if step.resource.KIND == User.KIND}
+        left = {user: [line for line in lines if _opens(line)] for user, lines in state.lines.items()}
+        for resource in resources:
+            present = any(map(resource.is_in, state.lines.get(resource.user, ())))
+            if resource.state == "present" and not present:
+                if resource.user not in state.accounts.users and moves.get(resource.user) != "create":
+                    raise HostError(f"{resource.label}: this host has no such account; declare it in accounts_users")
+                plan.steps.append(Step(resource, "create", "no such line"))
+                left.setdefault(resource.user, []).append(resource.line)
+            elif resource.state == "absent" and present:
+                left[resource.user] = [line for line in left[resource.user] if not resource.is_in(line)]
+                plan.steps.append(Step(resource, "remove", "the account stays"))
+        login = state.accounts.login
+        gone = next((step.resource for step in plan.steps if _takes_from(step, login)), None)
+        if gone is not None and not left[login]:
+            raise HostError(
+                f"{gone.label}: Ansible comes by this account, and no key would be left; give it another key first"
+            )
+
+    def apply(self, system: System, steps: Sequence[Step[Key]], state: Keys, progress: Progress) -> None:
+        users = accounts_of(system).users
+        for step in steps:
+            resource = step.resource
+            account = users.get(resource.user)
+            if account is not None:  # it may have gone in the same undo, and its file is nobody's then
+                lines = _lines(system, account.home)
+                if resource.state == "present":
+                    lines.append(resource.line)
+                else:
+                    lines = [line for line in lines if not resource.is_in(line)]
+                _write(system, resource, account, lines)
+            progress.done.append(step)
+
+    def record(self, resource: Key, state: Keys) -> dict[str, Any]:
+        return {"there": any(map(resource.is_in, state.lines.get(resource.user, ())))}
+
+    def restore(self, resource: Key, record: Mapping[str, Any]) -> list[Resource]:
+        return [replace(resource, state="present" if record["there"] else "absent")]
+
+
+def _takes_from(step: Step[Any], user: str) -> bool:
+    return isinstance(step.resource, Key) and step.action == "remove" and step.resource.user == user
+
+
+def _opens(line: str) -> bool:
+    return bool(line.strip()) and not line.startswith("#")
+
+
+def _lines(system: System, home: str) -> list[str]:
+    """The lines of a file; none where there is none."""
+    place = f"{home}/{_FOLDER}/{_FILE}"
+    try:
+        with system.folder_of(place) as parent:
+            descriptor = folders.open_file(_FILE, parent)
+        with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise HostError(f"{place} cannot be read: {error.strerror}; put a plain file there") from None
+
+
+def _write(system: System, resource: Key, account: Account, lines: Sequence[str]) -> None:
+    folder = f"{account.home}/{_FOLDER}"
+    try:
+        with system.folder_of(folder) as parent:
+            new = folders.status_of(_FOLDER, parent) is None
+            made = folders.make_folder(_FOLDER, parent, 0o700)
+            try:
+                if new:
+                    set_access(made, 0o700, account.uid, account.gid)
+                there = folders.status_of(_FILE, made)
+                mode = stat.S_IMODE(there.st_mode) if there else 0o600
+                if not lines:
+                    folders.remove_file(_FILE, made)
+            finally:
+                os.close(made)
+        if lines:
+            content = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+            system.write(f"{folder}/{_FILE}", content, mode=mode, owner=str(account.uid), group=str(account.gid))
+    except OSError as error:
+        raise HostError(f"{resource.label}: {folder}: {error.strerror}") from None

@@ -1,0 +1,50 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What vLLM has said of models on this host, as serving/engine_answer.py keeps it: one answer to each question."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+
+FOLDER = "/var/cache/gb10-engine"
+MOST = 32  # answers that a host keeps
+LARGEST = 65536  # bytes of one; a sound one has some 2000
+_QUESTION = {"images": list, "model": str, "revision": str, "flags": dict}
+
+
+class KeptAnswer(TypedDict):
+    question: dict[str, Any]
+    said: dict[str, Any]
+
+
+def read_answers(host: HostReader) -> list[KeptAnswer]:
+    """Return what vLLM has answered; what is not as it is written here is left out, and so is silence."""
+    names = sorted(name for name in host.names(FOLDER) if name.endswith(".json"))[:MOST]
+    kept = (answer_in(host.system.text(f"{FOLDER}/{name}")) for name in names)
+    return [each for each in kept if each and "silent" not in each["said"]]
+
+
+def answer_in(text: str | None) -> KeptAnswer | None:
+    """Return the answer in a file; None where it is damaged."""
+    if not text or len(text) > LARGEST:
+        return None
+    try:
+        kept = json.loads(text)
+        question, said = kept["question"], kept["said"]
+        sound = all(isinstance(question[name], kind) for name, kind in _QUESTION.items()) and isinstance(said, dict)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return _plain({"question": {name: question[name] for name in _QUESTION}, "said": said}) if sound else None
+
+
+def _plain(value: Any) -> Any:
+    """Return the same without control characters: the controller replaces them, and would know another fact than it."""
+    if isinstance(value, str):
+        return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in value)
+    if isinstance(value, dict):
+        return {_plain(name): _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,201 @@
+"""Accounts: what speaks against a number, who is not locked out, and files in which their owners have a hand."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
+
+if TYPE_CHECKING:
+    from tests.support.fake_host import FakeHost
+
+ROOT = f"root:x:{os.getuid()}:{os.getgid()}::/root:/bin/sh\n"
+PEOPLE: dict[str, Any] = {"account_group": "people", "gid": 5001}
+ALICE: dict[str, Any] = {"account": "alice", "uid": 5002, "group": "people", "groups": ["video"]}
+GONE: dict[str, Any] = {"account": "alice", "state": "absent"}
+KEY, OTHER = "ssh-ed25519 AAAAC3Nzone", "ssh-ed25519 AAAAC3Nzother"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+
+
+def standing(host: FakeHost, groups: str = "people:x:5001:\nvideo:x:44:alice\n", uid: int = 5002) -> None:
+    """Alice is there."""
+    host.file("/etc/passwd", f"{ROOT}alice:x:{uid}:5001::/home/alice:/bin/bash\n")
+    host.file("/etc/group", f"root:x:{os.getgid()}:\n{groups}")
+
+
+def mine(host: FakeHost) -> None:
+    """Alice is who runs the tests, so that a file can be given to her."""
+    host.file("/etc/passwd", f"{ROOT}alice:x:{os.getuid()}:{os.getgid()}::/home/alice:/bin/bash\n")
+    host.path("/home/alice").mkdir(parents=True)
+
+
+def test_debians_programs_make_it(host: FakeHost) -> None:
+    host.file("/etc/group", f"root:x:{os.getgid()}:\nvideo:x:44:\n")
+    host.on("sh -c", "")
+
+    def groupadd(argv: list[str], stdin: str | None) -> str:
+        host.file("/etc/group", f"root:x:{os.getgid()}:\nvideo:x:44:\npeople:x:5001:\n")
+        return ""
+
+    def useradd(argv: list[str], stdin: str | None) -> str:
+        standing(host)
+        return ""
+
+    host.on("groupadd", groupadd)
+    host.on("useradd", useradd)
+    made = host.both([PEOPLE, ALICE])
+    assert [(each["resource"], each["action"], each["detail"]) for each in made.changes] == [
+        ("account_group:people", "create", "gid 5001"),
+        ("account:alice", "create", "uid 5002"),
+    ]
+    (called,) = [" ".join(call) for call in host.calls if call[0] == "useradd"]
+    numbers, place = "--gid people --shell /bin/bash --groups video --uid 5002", "--create-home --home-dir /home/alice"
+    assert called == f"useradd {numbers} {place} alice"
+    assert host.converge([PEOPLE, ALICE]).changes == []
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ("bob:x:5002:0::/home/bob:/bin/sh\n", "uid 5002 is bob's on this host"),
+        ("", r"files of another owner have uid 5002 on this host: /srv/a, /srv/b\. They would become alice's"),
+    ],
+)
+def test_a_number_of_somebody_else_is_named_before_anything_changes(host: FakeHost, others: str, said: str) -> None:
+    host.file("/etc/passwd", ROOT + others)
+    host.file("/etc/group", "people:x:5001:\nvideo:x:44:\n")
+    host.on("sh -c", "/srv/a\n/srv/b\n")
+    with pytest.raises(HostError, match=said):
+        host.converge([ALICE])
+    (looked,) = [" ".join(call[4:]) for call in host.calls if call[0] == "sh"]
+    left_out = "-path /var/lib/docker -o -path /var/lib/containerd -o -path /home/alice"
+    assert looked == f"find / -xdev ( {left_out} ) -prune -o -uid 5002 -print"
+
+
+def test_a_search_that_does_not_end_gives_no_number_away(host: FakeHost) -> None:
+    host.file("/etc/group", "people:x:5001:\nvideo:x:44:\n")
+    host.on("sh -c", Completed(("sh",), 124, stderr="sh did not end within 300 s"))
+    with pytest.raises(HostError, match="did not end within 300 s"):
+        host.converge([ALICE])
+
+
+def test_an_account_keeps_its_number(host: FakeHost) -> None:
+    standing(host, uid=1003)
+    with pytest.raises(HostError, match=r"account:alice has uid 1003 on this host, and the inventory says 5002\."):
+        host.converge([ALICE])
+    standing(host, groups="people:x:1009:\n")
+    with pytest.raises(HostError, match="account_group:people has gid 1009 on this host"):
+        host.converge([PEOPLE])
+
+
+def test_a_group_that_is_nowhere_is_named(host: FakeHost) -> None:
+    standing(host, groups="people:x:5001:\n")
+    with pytest.raises(HostError, match="this host has no group video; declare it"):
+        host.converge([ALICE])
+
+
+def test_a_group_that_is_not_named_is_left_and_null_leaves_all(host: FakeHost) -> None:
+    standing(host, groups="people:x:5001:\nvideo:x:44:alice\nsudo:x:27:alice\n")
+
+    def usermod(argv: list[str], stdin: str | None) -> str:
+        standing(host)
+        return ""
+
+    host.on("usermod", usermod)
+    assert host.both([{**ALICE, "groups": None}]).changes == []
+    (change,) = host.both([ALICE]).changes
+    assert change["detail"] == "groups sudo,video -> video"
+
+
+def test_who_has_come_loses_no_group_and_is_not_removed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
+    standing(host, groups="people:x:5001:\nvideo:x:44:alice\nsudo:x:27:alice\n")
+    host.on("ps", "")
+    with pytest.raises(HostError, match="Ansible comes by this account, and it would leave the groups sudo"):
+        host.converge([ALICE])
+    with pytest.raises(HostError, match="Ansible comes by this account; come by another one to remove it"):
+        host.converge([GONE])
+
+
+def test_who_works_is_not_removed(host: FakeHost) -> None:
+    standing(host)
+    host.on("ps -o pid= -U alice", " 71\n 72\n")
+    with pytest.raises(HostError, match=r"its processes 71, 72 run; end them \(`loginctl terminate-user alice`\)"):
+        host.converge([GONE])
+
+
+def test_a_removal_leaves_the_home(host: FakeHost) -> None:
+    standing(host)
+    host.on("ps", Completed(("ps",), 1))
+
+    def userdel(argv: list[str], stdin: str | None) -> str:
+        assert argv == ["userdel", "alice"], "no --remove"
+        host.file("/etc/passwd", ROOT)
+        return ""
+
+    host.on("userdel", userdel)
+    (change,) = host.both([GONE]).changes
+    assert change["detail"] == "uid 5002; /home/alice stays"
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+def key(line: str = KEY, **more: Any) -> dict[str, Any]:
+    return {"account_key": f"alice {line}", **more}
+
+
+def test_a_key_comes_beside_the_others_and_goes_alone(host: FakeHost) -> None:
+    mine(host)
+    file = host.file("/home/alice/.ssh/authorized_keys", f'# mine\nfrom="10.0.0.0/8" {OTHER} hers', 0o640)
+    host.both([key()])
+    assert file.read_text() == f'# mine\nfrom="10.0.0.0/8" {OTHER} hers\n{KEY}\n'
+    assert file.stat().st_mode & 0o777 == 0o640
+    host.both([key(), key(OTHER, state="absent")])
+    assert file.read_text() == f"# mine\n{KEY}\n"
+
+
+def test_a_folder_is_made_for_the_first_key(host: FakeHost) -> None:
+    mine(host)
+    host.both([key()])
+    folder = host.path("/home/alice/.ssh")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "authorized_keys").stat().st_mode & 0o777 == 0o600
+    host.both([key(state="absent")])
+    assert not (folder / "authorized_keys").exists()
+
+
+@pytest.mark.parametrize("name", [".ssh", ".ssh/authorized_keys"])
+def test_no_link_of_the_owner_is_followed(host: FakeHost, name: str) -> None:
+    mine(host)
+    secret = host.file("/etc/ssh/keys/authorized_keys", f"{OTHER}\n")
+    link = host.path(f"/home/alice/{name}")
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(secret.parent if name == ".ssh" else secret)
+    if name == ".ssh" and os.geteuid() == 0:
+        os.chown(link, 1234, 1234, follow_symlinks=False)  # what root has made is root's word
+    if name == ".ssh" and os.geteuid() != 0:
+        pytest.skip("who runs the tests is root of this host, and his link is trusted")
+    with pytest.raises(HostError):
+        host.converge([key()])
+    assert secret.read_text() == f"{OTHER}\n"
+
+
+def test_the_last_key_of_who_has_come_stays(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine(host)
+    monkeypatch.setenv("SUDO_USER", "alice")
+    host.file("/home/alice/.ssh/authorized_keys", f"# mine\n{OTHER}\n")
+    with pytest.raises(HostError, match="Ansible comes by this account, and no key would be left"):
+        host.converge([key(OTHER, state="absent")])
+    host.both([key(), key(OTHER, state="absent")])
+
+
+def test_a_key_of_nobody_is_refused(host: FakeHost) -> None:
+    with pytest.raises(HostError, match="this host has no such account"):
+        host.converge([key()])
