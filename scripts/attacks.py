@@ -41,6 +41,7 @@ TESTS = (
     "tests/unit/programs/test_join_attacks.py",
     "tests/unit/programs/test_metrics.py",
     "tests/unit/programs/test_recorder.py",
+    "tests/unit/health/test_signs.py",
     "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",

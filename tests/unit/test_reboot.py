@@ -257,3 +257,8 @@ def test_it_says_how_it_stands_and_gives_up(
     assert result["failed"] and result["boot_id"] == answer
     assert result["msg"] == f"spark-a {state}, 200 s after it was told to reboot"
     assert host.said == [f"spark-a: {state} ({seconds} of 200 s)" for seconds in (60, 120, 180)]
+
+
+def test_a_unit_that_is_a_command_is_quoted() -> None:
+    (one,) = reboot.faults(after(), BEFORE, units_before=["x;id.service"])
+    assert "journalctl -b -u 'x;id.service' says" in one["way_out"]

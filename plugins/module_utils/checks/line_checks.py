@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 
 MANY, SHUTDOWN = "many", "shutdown"
 RECOVERY = "154"
-_ASKS = re.compile(r" to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+_ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
 
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, TypedDict
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import Pin, Run, read_pins
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import KERNEL_FILE, read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files import names_in, read_text
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName
 
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 KERNEL_JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=cat")
@@ -34,7 +35,7 @@ _USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-d
 
 
 class Kernel(TypedDict):
-    release: str
+    release: KernelRelease
     module: str | None
     license: str | None
     flavour: str | None
@@ -47,10 +48,10 @@ class Driver(TypedDict):
     module_loaded: str | None
     license: str | None
     kernels: list[Kernel]
-    next_kernel: str | None
+    next_kernel: KernelRelease | None
     next_missing: list[str]
     pins: list[Pin]
-    unheld: list[str] | None
+    unheld: list[PackageName] | None
     secure_boot: bool | None
     rejected: str | None
 

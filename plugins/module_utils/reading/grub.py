@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files impor
 # How GRUB's default may be spelled, but for a literal.
 _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")
 _ENVIRONMENT_HEAD = "# GRUB Environment Block\n"
-KERNEL_FILE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-(.+)\Z")
+KERNEL_FILE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-([A-Za-z0-9][A-Za-z0-9+._~-]{0,199})\Z")
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 

@@ -72,6 +72,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests i
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import read_vendor_updates
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -80,7 +81,7 @@ if TYPE_CHECKING:  # a host may have Python 3.9
 class Facts(TypedDict):
     hostname: str | None
     boot_id: str | None
-    kernel: str
+    kernel: KernelRelease
     kho_off: NotRequired[bool | None]
     architecture: str
     memory_bytes: int
@@ -97,9 +98,9 @@ class Facts(TypedDict):
     port_owners: NotRequired[list[PortOwner]]
     gpu: Identity
     driver: Driver
-    packages: dict[str, str]
-    installed_by_us: list[str]
-    holds: list[str]
+    packages: dict[PackageName, str]
+    installed_by_us: list[PackageName]
+    holds: list[PackageName]
     apt_preferences: list[Preference]
     apt: Apt
     apt_sources: AptSources

@@ -82,5 +82,10 @@ def _address(text: str) -> object:
     return ipaddress.ip_address(text)
 
 
+# Names that commands hold which a person pastes: no word of a shell, and no longer than a name can be.
+PackageName = Annotated[
+    str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,199}(:[a-z0-9-]{1,30})?\Z"), "the name of a package")
+]
+KernelRelease = Annotated[str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9+._~-]{0,199}\Z"), "the release of a kernel")]
 Cidr = Annotated[str, Parsed(_interface, "an address")]
 Address = Annotated[str, Parsed(_address, "an address")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -127,7 +128,7 @@ def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) ->
         yield subject.say(
             "no_carrier",
             f"carrier unknown on port {port} ({', '.join(down)}): the interface is administratively down",
-            f"ip link set {down[0]} up shows whether the cable {_cable(subject, port)} is in",
+            f"ip link set {shlex.quote(down[0])} up shows whether the cable {_cable(subject, port)} is in",
             "warn",
         )
 

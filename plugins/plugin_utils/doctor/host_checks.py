@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -110,7 +111,8 @@ def check_disks(subject: Subject) -> Iterator[Finding]:
             yield subject.say(
                 "disk_full",
                 f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
-                f"free space: docker image prune, apt-get clean, old models; du -xh --max-depth=2 {mount} finds it",
+                "free space: docker image prune, apt-get clean, old models;"
+                f" du -xh --max-depth=2 {shlex.quote(mount)} finds it",
             )
 
 

@@ -51,7 +51,8 @@ def problem(value: object, kind: Any, where: str) -> str | None:
     if origin is dict:
         if not isinstance(value, dict):
             return _wrong(value, "a mapping", where)
-        return _first(problem(item, inner[1], f"{where}.{key}"[:SHOWN]) for key, item in value.items())
+        keys = _first(problem(key, inner[0], f"a key of {where}") for key in value)
+        return keys or _first(problem(item, inner[1], f"{where}.{key}"[:SHOWN]) for key, item in value.items())
     return None if _is(value, kind) else _wrong(value, _NAMES[kind], where)
 
 

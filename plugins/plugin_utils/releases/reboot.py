@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ def faults(
     missing = sorted(set(units_before) - set(units))
     if missing:
         fact = f"{', '.join(missing)} ran before the reboot and {'does' if len(missing) == 1 else 'do'} not now"
-        found.append(_fault("unit_down", fact, f"journalctl -b -u {missing[0]} says why"))
+        found.append(_fault("unit_down", fact, f"journalctl -b -u {shlex.quote(missing[0])} says why"))
     return found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 from tests.support import health
+from tests.support.attacker import tally
 from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, problem, rail, reading, sample, serving
 from tests.support.signs import EXAMPLES, KILLED, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus, with_memory
 
@@ -252,3 +255,13 @@ def test_the_sum_of_all_hardware_reasons_is_no_heat() -> None:
 def test_an_engine_that_may_spin_at_full_power_cannot_be_told() -> None:
     record = of_gpus(*[busy(2400, 60)] * 6, every_s=40, serves=[serving(2, 500)] * 6)
     assert "engine that spins" in judge("a", record, RULES).unsure["engine_hung"]  # type: ignore[arg-type]
+
+
+def test_a_line_of_a_hostile_host_takes_no_minutes() -> None:
+    """It took 4.7 s, and four times as long for twice as many characters."""
+    text = XID.format("154, ") + " to 0x0 (" * 12_000
+    began_s = time.process_time()
+    judge("a", reading(events=[event("xid", NOW - 60, "154", text)]), RULES)  # type: ignore[arg-type]
+    took_s = time.process_time() - began_s
+    tally("a host sends a kernel line that one of our patterns is slow with", 1, int(took_s > 2))
+    assert took_s <= 2
