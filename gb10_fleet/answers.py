@@ -19,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.recipes import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired
 
 from gb10_fleet.seed.store import Seed
-from gb10_fleet.switch.judging import Seen, Verdict
+from gb10_fleet.switch.judging import Seen, SwitchName, SwitchRail, Verdict
 
 End = Literal["done", "failed", "unreachable", "refused", "drift", "partial", "unfinished", "interrupted"]
 
@@ -296,28 +296,6 @@ class Waves(TypedDict):
     widened: str | None
     left_out: list[str]
     waves: list[dict[str, Any]]
-
-
-class SwitchName(TypedDict):
-    """A switch, as it calls itself."""
-
-    name: str
-    model: str
-    version: str
-
-
-class SwitchRail(TypedDict):
-    """A cabled rail, as its host says; `risen`: error counters, by how much."""
-
-    host: str
-    netdev: str
-    port: str
-    mac: str
-    mtu: int | None
-    gbps: float | None
-    carrier: bool | None
-    lldp: str | None
-    risen: dict[str, int] | None
 
 
 class SwitchChecked(Ended):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from gb10_fleet.switch.routeros import Port, State
 from gb10_fleet.switch.settings import Fleet, Rail
@@ -43,6 +43,28 @@ class Seen:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+class SwitchName(TypedDict):
+    """A switch, as it calls itself."""
+
+    name: str
+    model: str
+    version: str
+
+
+class SwitchRail(TypedDict):
+    """A cabled rail, as its host says; `risen`: error counters, by how much."""
+
+    host: str
+    netdev: str
+    port: str
+    mac: str
+    mtu: int | None
+    gbps: float | None
+    carrier: bool | None
+    lldp: str | None
+    risen: dict[str, int] | None
 
 
 def where(fleet: Fleet, state: State) -> tuple[dict[str, list[Rail]], list[Rail]]:
