@@ -35,6 +35,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ho
 # alice ssh-ed25519 AAAA...: the account, and the key without its comment
 _KEY = re.compile(r"[a-z_][a-z0-9_-]{0,31} [a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}\Z")
 _FOLDER, _FILE = ".ssh", "authorized_keys"
+_LARGEST = 1 << 20  # characters of such a file; its owner may write as many as his disk takes
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,17 @@ def _lines(system: System, home: str) -> list[str]:
         with system.folder_of(place) as parent:
             descriptor = folders.open_file(_FILE, parent)
         with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
+            linked = os.fstat(descriptor).st_nlink > 1
+            text = file.read(_LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise HostError(f"{place} cannot be read: {error.strerror}; put a plain file there") from None
+    if linked:  # what is in it would become the account's own
+        raise HostError(f"{place} is a hard link to another file; put a plain file there")
+    if len(text) > _LARGEST:
+        raise HostError(f"{place} is larger than 1 MiB; shorten it")
+    return text.splitlines()
 
 
 def _write(system: System, resource: Key, account: Account, lines: Sequence[str]) -> None:

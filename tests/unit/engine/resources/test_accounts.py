@@ -187,6 +187,17 @@ def test_no_link_of_the_owner_is_followed(host: FakeHost, name: str) -> None:
     assert secret.read_text() == f"{OTHER}\n"
 
 
+def test_a_file_of_the_owner_is_read_up_to_a_bound_and_only_if_it_is_his_alone(host: FakeHost) -> None:
+    mine(host)
+    file = host.file("/home/alice/.ssh/authorized_keys", f"{OTHER}\n" * 50000)
+    with pytest.raises(HostError, match="is larger than 1 MiB"):
+        host.converge([key()])
+    file.unlink()
+    file.hardlink_to(host.file("/etc/secret", "root's\n"))
+    with pytest.raises(HostError, match="is a hard link to another file"):
+        host.converge([key()])
+
+
 def test_the_last_key_of_who_has_come_stays(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     mine(host)
     monkeypatch.setenv("SUDO_USER", "alice")
