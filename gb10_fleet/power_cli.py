@@ -70,7 +70,7 @@ def power(
     hosts: Annotated[
         list[str], typer.Argument(help="Hosts; with state, none is all.", show_default=False, default_factory=list)
     ],
-    act: Annotated[Act, typer.Argument(help="What to do.", show_default=False)],
+    act: Annotated[Act, typer.Argument(help="One of state, off, on and cycle (off, then on).", show_default=False)],
     hard: Annotated[
         bool, typer.Option("--hard", help="Cut the power of a host that hangs, without halting it.")
     ] = False,

@@ -44,7 +44,7 @@ def check(
     load: Annotated[bool, typer.Option("--load", help="Measure the rails between the two readings.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a switch with what its hosts need: ports, speed, MTU, pause, losses. Changes nothing."""
+    """Compare a switch with what its hosts need. It looks at ports, speed, MTU, pause and losses, and changes nothing."""
     try:
         look = _Look(Order("", inventory, limit, words=ctx.obj), seconds, load)
         rows, verdicts = look.judged()
@@ -69,7 +69,7 @@ def check(
 
 @app.command(cls=NoLists)
 def plan(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
-    """Print the commands that give a switch what its hosts need, and those back. Changes nothing."""
+    """Print the commands for a switch, and those back. Changes nothing."""
     try:
         look = _Look(Order("", inventory, limit, words=ctx.obj), 1)
         changes, left = _plan(look)
@@ -96,7 +96,7 @@ def apply(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set a switch port by port; the hosts prove each step, and what they cannot prove goes back."""
+    """Set a switch port by port, each proven by the hosts. What they cannot prove goes back."""
     person = Person(yes, as_json)
     try:
         said = _applied(Order("", inventory, limit, words=ctx.obj), person)
