@@ -44,7 +44,7 @@ def check(
     load: Annotated[bool, typer.Option("--load", help="Measure the rails between the two readings.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare a switch with what its hosts need. It looks at ports, speed, MTU, pause and losses, and changes nothing."""
+    """Compare a switch with what its hosts need. It reads ports, and changes nothing."""
     try:
         look = _Look(Order("", inventory, limit, words=ctx.obj), seconds, load)
         rows, verdicts = look.judged()
