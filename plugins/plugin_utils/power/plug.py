@@ -21,14 +21,12 @@ class PlugError(Exception):
 
 
 class Plug(Protocol):
-    """PlugError where there is no answer in time, or another than one of its kind."""
+    """PlugError where there is no answer in time, or another than one of its kind. `watts`: None without a meter."""
 
     def state(self) -> bool: ...
     def off(self) -> None: ...
     def on(self) -> None: ...
-    def watts(self) -> float | None:
-        """None where it has no meter."""
-        ...
+    def watts(self) -> float | None: ...
 
 
 def plug(setting: Setting) -> Plug:
