@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +58,7 @@ class ActionModule(FileStepAction):
             coming += self._from_the_hub("draft", draft, said, pins["draft_pin"], move)
         pins["lora_pins"] = []
         for number, named in enumerate(self._files["loras"]):
-            pins["lora_pins"].append(self._pin_of_an_adapter(said, number))
+            pins["lora_pins"].append(self._pin(said, "loras", number))
             held = {"lora": said["loras"][number]["model"]}
             coming += self._from_the_hub("lora", named, held, pins["lora_pins"][-1], move)
         if not coming:
@@ -78,15 +78,14 @@ class ActionModule(FileStepAction):
         at = f"{named['revision']}{f' as it was first fetched ({pin[:12]})' if pin else ''}"
         return [f"{named['model']} at {at} from the hub"]
 
-    def _pin(self, said: Mapping[str, Any], name: str) -> str:
-        """The commit that this cluster fetched first, by this host's word or else by that of another one."""
-        of_all = [said, *(each for host, each in self._given.items() if host != self._name)]
-        return next((str(each[name]) for each in of_all if each.get(name)), "")
+    def _pin(self, said: Mapping[str, Any], name: str, number: int | None = None) -> str:
+        """The commit that this cluster fetched first, by this host's word or else by that of another one.
 
-    def _pin_of_an_adapter(self, said: Mapping[str, Any], number: int) -> str:
+        `number`: that of an adapter, where `name` is the list of them.
+        """
         of_all = [said, *(each for host, each in self._given.items() if host != self._name)]
-        held = [each["loras"][number] for each in of_all if len(each.get("loras") or ()) > number]
-        return next((str(each["pin"]) for each in held if each.get("pin")), "")
+        found = (each.get(name) if number is None else _of_adapter(each.get(name) or (), number) for each in of_all)
+        return next((str(pin) for pin in found if pin), "")
 
     def _offer(self) -> dict[str, Any]:
         takers = self._takers()
@@ -156,3 +155,7 @@ class ActionModule(FileStepAction):
 
 
 host.preload()
+
+
+def _of_adapter(adapters: Sequence[Mapping[str, Any]], number: int) -> Any:
+    return adapters[number].get("pin") if len(adapters) > number else None
