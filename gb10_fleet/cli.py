@@ -11,7 +11,6 @@ from typing import Annotated, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
-from rich.console import Console
 
 from gb10_fleet import (
     __version__,
@@ -318,7 +317,9 @@ def show_evidence(
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
     try:
-        from gb10_fleet import evidence_table  # here, for no other command needs it: it reads catalogs
+        from rich.console import Console  # both here, for no other command needs them: the second reads catalogs
+
+        from gb10_fleet import evidence_table
 
         evidence_table.show(data, Console(), page=file.with_name("index.html"))
     except (LookupError, ValueError, TypeError, AttributeError):

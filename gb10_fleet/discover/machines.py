@@ -16,13 +16,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
-from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines
 from gb10_fleet.discover.places import NAME, SSH_PORT, Place
+
+if TYPE_CHECKING:
+    from gb10_fleet.discover.asking import Answer
 
 KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 WAY_OUT = (

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.host_keys import Keys, fingerprint
 from gb10_fleet.discover.places import Place
 from gb10_fleet.seed.store import Seed
+
+if TYPE_CHECKING:
+    from gb10_fleet.discover.asking import Answer
 
 ED25519 = "ssh-ed25519"
 

@@ -19,11 +19,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.errors import ArgumentTypeError, ElementError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+if TYPE_CHECKING:
+    from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 # Ansible would split a text at its commas, or read it as JSON or as k=v: a person may have meant either.
 _CONTAINERS: Mapping[str, Any] = {"list": (list, tuple), "dict": Mapping}
@@ -77,16 +78,24 @@ def _ordered(given: Any) -> Any:
 @cache
 def _converted(role: str, own: str) -> str:
     """Hosts of one group say the same; each gets a copy of its own."""
-    validator = ArgumentSpecValidator(catalog.declared_variables().roles[role])
-    return json.dumps(validator.validate(json.loads(own)).validated_parameters)
+    return json.dumps(
+        _validator(catalog.declared_variables().roles[role]).validate(json.loads(own)).validated_parameters
+    )
+
+
+def _validator(options: Mapping[str, Any]) -> ArgumentSpecValidator:
+    from ansible.module_utils.common.arg_spec import (
+        ArgumentSpecValidator,  # here: gb10 imports this file, and not Ansible
+    )
+
+    return ArgumentSpecValidator(options)
 
 
 def value(name: str, option: Mapping[str, Any], given: Any) -> Any:
     """One variable as its role gets it; one with a mistake as it is."""
     if _mistakes(name, option, given):
         return given
-    validator = ArgumentSpecValidator({name: dict(option)})
-    return validator.validate({name: given}).validated_parameters[name]
+    return _validator({name: dict(option)}).validate({name: given}).validated_parameters[name]
 
 
 def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
@@ -95,6 +104,8 @@ def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
 
 
 def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
+    from ansible.module_utils.errors import ArgumentTypeError, ElementError
+
     kind = option.get("type", "str")
     if kind == "raw":  # whoever reads it says what it may be
         return []
@@ -108,8 +119,7 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
         return [f"{name} holds an item that is no text: a list, a mapping or nothing. Write a text for each"]
     # A default is sound by itself, and one that is not given is not the operator's.
     spec = {key: part for key, part in option.items() if key != "default"}
-    validator = ArgumentSpecValidator({name: spec})
-    errors = validator.validate({name: value}).errors.errors if fits else []
+    errors = _validator({name: spec}).validate({name: value}).errors.errors if fits else []
     if fits and not any(isinstance(error, (ArgumentTypeError, ElementError)) for error in errors):
         return [str(error) for error in errors]
     if name in _NEVER_SHOWN:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,3 +68,9 @@ def test_the_models_of_the_examples_are_in_the_catalog() -> None:
     """Any other is looked for on the hub: the first command that somebody copies would fail without it."""
     named = {word for line in helping.EXAMPLES["plan"] + helping.EXAMPLES["up"] for word in line.split() if "/" in word}
     assert named and all(models.find(name) for name in named)
+
+
+def test_a_command_starts_without_ansible() -> None:
+    """Half of the time of `gb10 --version` once was a name in an `except`, whose module asks hosts."""
+    code = "import sys, gb10_fleet.cli; print(*(name for name in sys.modules if name.partition('.')[0] == 'ansible'))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
