@@ -268,6 +268,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         SOUND,
     ),
     "log_panic": (Example("NVIDIA forum 366026", lines=["Kernel panic - not syncing: Fatal exception"]), SOUND),
+    "log_hardware_error": (
+        Example("a report, 2025-04-04", lines=["Memory failure: 0x46fab5: unhandlable page."]),
+        Example("Linux, drivers/firmware/efi/cper.c", lines=["{3}[Hardware Error]: event severity: corrected"]),
+    ),
     "log_critical_temperature": (
         Example("NVIDIA forum 368536", lines=["thermal thermal_zone2: acpitz: critical temperature reached"]),
         SOUND,

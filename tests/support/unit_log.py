@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Timing, parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 
@@ -48,3 +48,8 @@ def read(*lines: str, log: Log | None = None) -> Log:
         if line.strip():
             log.feed(line)
     return log
+
+
+def verdict_of_docker(said: str) -> str:
+    """Of a `docker run` that Docker itself refused."""
+    return verdict_of_end(125, read(said), 0).verdict

@@ -36,6 +36,9 @@ _HALF_WAY_OUT = (
 )
 # dpkg names the package and, on the next line, the reason; apt's own last line has neither.
 _DPKG_SAYS = r"(?m)^dpkg: error processing (?:archive|package) (?:\S*/)?(\S+) \(--\w+\):\n[ \t]*(.+)$"
+# Of a script that failed dpkg knows the status alone. What the script said stands before; these only pass it on.
+_SCRIPT_FAILED = r"script (subprocess )?(returned error exit status|was killed)"
+_PASSED_ON = r"\s|dpkg\b|run-parts:|update-initramfs:|invoke-rc\.d:|Errors were encountered|Consult |needrestart"
 _DKMS_SAYS = r"(?:module build on kernel:|headers for kernel) (\S+)(?:.*\nConsult (\S+))?"
 _CHANGED = r"(?m)^The following held packages will be changed:\n((?: .*\n?)+)"
 
@@ -53,7 +56,7 @@ LOCKED = Fault(
     "apt_locked",
     r"^((E|Error): )?(Could not get lock|Unable to (acquire the dpkg frontend lock|lock (directory|the administration))"
     r"(?!.*are you root))"
-    r"|^dpkg: error: .*\block was locked",
+    r"|^dpkg: error: .*\b(is|was) locked|^debconf: DbDriver .* is locked by another process",
     "wait for that process or end it (often unattended-upgrades or a first-boot update), then run again",
 )
 # Of one line, the first that matches tells.
@@ -80,9 +83,23 @@ FAULTS = (
         "somebody or the kernel (out of memory?) ended dpkg in the middle: run again, and it is repaired first",
     ),
     Fault(
+        "disk_full",
+        r"No space left on device|don't have enough free space|cannot write compressed block|Disk quota exceeded",
+        "free space (`df -h / /boot`; apt-get clean, old kernels, docker image prune), then run again",
+    ),
+    Fault(
+        "disk_refuses",
+        r"Read-only file system|Input/output error|Structure needs cleaning|"
+        r"\.dpkg-\w+': (Operation not permitted|Permission denied)|"
+        r"error setting (ownership|permissions) of",
+        "the disk does not take it, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e nvme`);"
+        " or somebody has locked the file that is named (`lsattr`)",
+    ),
+    Fault(
         "dpkg_database_damaged",
         r"(files list file|status database|parsing file '/var/lib/dpkg/\S+'|info file '/var/lib/dpkg/).*"
-        r"(missing final newline|is corrupt|empty file name|error|damaged)|dpkg: unrecoverable fatal error",
+        r"(missing final newline|is corrupt|empty file name|error|damaged)|dpkg: unrecoverable fatal error|"
+        r"^dpkg: error: parsing file '/var/lib/dpkg/",
         "a file below /var/lib/dpkg is cut, as a full disk or a power cut leaves it: take /var/backups/dpkg.status.0"
         " for the status, and `apt-get install --reinstall` the package that is named",
     ),
@@ -94,19 +111,74 @@ FAULTS = (
     ),
     Fault(
         "package_half_there",
-        r"needs to be reinstalled, but I can't find an archive for it",
+        r"needs to be reinstalled, but I can't find an archive for it|very bad inconsistent state",
         "a package was cut off while it was unpacked, and its source is gone: put the source back, or take it out with"
         " `dpkg --remove --force-remove-reinstreq PACKAGE`",
     ),
     Fault(
-        "disk_refuses",
-        r"Read-only file system",
-        "the disk is read-only, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e nvme`)",
+        "not_root",
+        r"are you root\?|requires superuser privilege|lock file \S+ - open \(13: |"
+        r"^dpkg: error: (?!processing).*: Permission denied|^E: List directory \S+ is missing\. - Acquire \(13: ",
+        "only root may do that: set `become`",
     ),
     Fault(
-        "not_root",
-        r"are you root\?",
-        "only root may do that: set `become`",
+        "apt_folder_refuses",
+        r"Could ?n[o']t (open|create|write|access|read) (?!lock).*\((13: Permission denied|"
+        r"1: Operation not permitted)\)",
+        "a folder of apt's is not its own any more: `ls -ld` of it and of what is above it; those below"
+        " /var/lib/apt/lists and /var/cache/apt/archives are root's, and partial is _apt's",
+    ),
+    Fault(
+        "module_rejected",
+        r"could not insert '\w+': (Key was rejected|Required key not available|Operation not permitted)",
+        "Secure Boot is on, and nobody it knows has signed the module: `apt-get install"
+        " linux-modules-nvidia-580-open-KERNEL` brings one that Ubuntu has signed; `gb10 doctor` says more",
+    ),
+    Fault(
+        "package_other_processor",
+        r"package architecture \(\S+\) does not match system|Exec format error",
+        "the package is for another processor, and a Spark is arm64: take the one for arm64 or all",
+    ),
+    Fault(
+        "apt_lists_damaged",
+        r"package cache file is corrupted|Problem with MergeList|could not be parsed or opened|"
+        r"section with no Package: header|Unable to parse package file",
+        "a list of apt's is cut: remove the files below /var/lib/apt/lists, then `apt-get update`",
+    ),
+    Fault(
+        "apt_settings_wrong",
+        r"Syntax error /etc/apt|is invalid for APT::Default-Release|preferences file /etc/apt|"
+        r"Did not understand pin type",
+        "correct the file under /etc/apt that is named, then run again",
+    ),
+    Fault(
+        "no_memory",
+        r"Cannot allocate memory|MMap ran out of room|virtual memory exhausted|fork failed",
+        "the host had no memory for it: stop a model (`gb10 stop`), then run again",
+    ),
+    Fault(
+        "apt_helper_died",
+        r"Method \S+ has died unexpectedly|Sub-process \S*(https?|gpgv|sqv|store|rred|copy) (received|exited)",
+        "a program of apt's ended in the middle, for want of memory most often: `journalctl -k`, then run again",
+    ),
+    Fault(
+        "apt_package_unknown",
+        r"^((E|Error): )?(Unable to locate package|Version '\S+' for '\S+' was not found|Couldn't find any package by)|"
+        r"has no installation candidate",
+        "no source of this host has it: `apt-cache policy NAME` shows what they have; the source may be missing, its"
+        " list old (`apt-get update`), or the version gone from it",
+    ),
+    Fault(
+        "apt_method_missing",
+        r"method (driver )?\S+ could not be found",
+        "a source is fetched in a way that this apt does not have: install the package that apt names, or correct the"
+        " source under /etc/apt/sources.list.d",
+    ),
+    Fault(
+        "dpkg_program_missing",
+        r"\d+ expected programs? not found",
+        "dpkg misses programs that it works with: root's PATH must have /usr/sbin and /sbin; else their package is"
+        " damaged (`dpkg -S` of a healthy host names it)",
     ),
     Fault(
         "package_files_clash",
@@ -115,7 +187,8 @@ FAULTS = (
     ),
     Fault(
         "module_build_failed",
-        r"Bad return status for module build on kernel",
+        r"Bad return status for module build on kernel|failed to install during autoinstall|"
+        r"dkms autoinstall .* failed for",
         "the log LOG says why; where Ubuntu has signed modules for this kernel, take them in place of the"
         " build, in one step: `apt-get install linux-modules-nvidia-580-open-KERNEL nvidia-dkms-580-open-`",
     ),
@@ -137,11 +210,6 @@ FAULTS = (
         "somebody has changed packages since apt was asked what it would do: run again, and you are told what would go",
     ),
     Fault(
-        "disk_full",
-        r"No space left on device|don't have enough free space",
-        "free space (apt-get clean, old kernels, docker image prune), then run again",
-    ),
-    Fault(
         "apt_certificate_untrusted",
         r"Certificate verification failed|certificate is NOT trusted|SSL certificate problem",
         "a proxy that reads TLS is in between, or this host's clock is wrong: put the proxy's certificate into"
@@ -154,18 +222,19 @@ FAULTS = (
     ),
     Fault(
         "apt_forbidden",
-        r"(Failed to fetch \S+ +|Err:\d+ .* )403 ",
+        r"(Failed to fetch \S+ +|Err:\d+ .* )4(?!04|07|08|10|29)\d\d\b",
         "the mirror or a proxy does not let this host have it: allow its address there, or use another mirror",
     ),
     Fault(
         "apt_key_unknown",
-        r"NO_PUBKEY|Missing key [0-9A-F]{16}|is not signed|no longer signed",
+        r"NO_PUBKEY|Missing key [0-9A-F]{16}",
         "the source is signed by a key that its Signed-By file does not hold: compare the fingerprint with the one that"
         " the vendor publishes, and put the right key there; do not switch the check off",
     ),
     Fault(
         "apt_signature_wrong",
-        r"BADSIG|signatures were invalid|Clearsigned file isn't valid|unexpected data after|"
+        r"BADSIG|signatures? (were|was) invalid|invalid signature|data and signature failed|"
+        r"Clearsigned file isn't valid|unexpected data after|"
         r"Signed file isn't valid|no signature|sqv returned an error|Policy rejected|EXPKEYSIG|REVKEYSIG",
         "the signature of the source is damaged, expired or not its vendor's: it may be a proxy in between; look at the"
         " source from another network, and do not switch the check off",
@@ -178,6 +247,7 @@ FAULTS = (
     ),
     Fault(
         "apt_file_damaged",
+        r"not a Debian format archive|unexpected end of file|decompressing archive member|<decompress>|"
         r"Hash Sum mismatch|File has unexpected size|Mirror sync in progress|"
         r"Connection (closed|was) prematurely|Undetermined Error|Error reading from server|Bad header",
         "what arrived is not what the source's signed index says: a mirror half-way through an update, or a proxy;"
@@ -191,18 +261,42 @@ FAULTS = (
     Fault(
         "apt_mirror_unreachable",
         r"Could not connect|Cannot initiate the connection|Connection (timed out|refused|failed|reset)|"
-        r"Network is unreachable|No route to host|Unable to connect",
+        r"Network is unreachable|No route to host|Unable to connect|Could not handshake|TLS (connection|handshake)|"
+        r"SSL (connection|handshake)|GnuTLS",
         "check the host's network and proxy (`apt-config dump Acquire::http::Proxy`), then run again",
     ),
     Fault(
         "apt_mirror_down",
-        r"Failed to fetch \S+ +(429|5\d\d) ",
+        r"Failed to fetch \S+ +(408|429|5\d\d)\b",
         "the mirror answers, and refuses: nothing was changed. Run again later, or use another mirror",
     ),
     Fault(
         "apt_not_on_mirror",
-        r"Failed to fetch \S+ +404 |(does not have|no longer has) a Release file",
+        r"Failed to fetch \S+ +4(04|10)\b|(does not have|no longer has|does no longer have) a Release file",
         "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
+    ),
+)
+
+_KEY_UNKNOWN = next(fault for fault in FAULTS if fault.name == "apt_key_unknown")
+# What follows from something else: it is the fault only where nothing else is named.
+FOLLOWING = (
+    _KEY_UNKNOWN._replace(pattern=r"is not signed|no longer signed"),  # apt says so of any source that did not come
+    Fault(
+        "initrd_failed",
+        r"mkinitramfs failure|update-initramfs: failed for|mkinitramfs: failed",
+        "without its initrd the kernel does not start, so do not reboot before: mend what is said (`df -h /boot`), then"
+        " `dpkg --configure -a`",
+    ),
+    Fault(
+        "package_script_failed",
+        _SCRIPT_FAILED,
+        "the package's own script failed: mend what it says, then `dpkg --configure -a`; `journalctl -b` has what its"
+        " service said",
+    ),
+    Fault(
+        "dpkg_dependencies",
+        r"dependency problems? (prevent|- )|pre-dependency problem:?$",
+        _HALF_WAY_OUT,
     ),
 )
 
@@ -214,20 +308,19 @@ def find(text: str) -> Fault | None:
     with what made the command fail.
     """
     lines = sorted(text.splitlines(), key=lambda line: not line.startswith(_ERRORS))
-    found = (fault for line in lines for fault in FAULTS if fault.is_in(line))
+    found = (fault for faults in (FAULTS, FOLLOWING) for line in lines for fault in faults if fault.is_in(line))
     return next(found, None)
 
 
 def is_locked(done: Completed) -> bool:
     """Return whether a command gave up because of a lock; that it has waited for one is no failure."""
-    return done.rc != 0 and any(LOCKED.is_in(line) for line in done.stderr.splitlines())
+    return done.rc != 0 and find(done.stderr) is LOCKED
 
 
 def explained(done: Completed, system: System) -> str:
     """The name of what went wrong, the way out and what the command said; only the latter if nobody knows it."""
-    package = re.search(_DPKG_SAYS, done.stderr)
-    said = (f"{package[1]}: {package[2].strip()}" if package else done.words)[:_MAX_WORDS].rstrip(".")
     fault = find(done.stderr)
+    said = (_of_package(done.stderr, fault) or done.words)[:_MAX_WORDS].rstrip(".")
     if fault is None and re.search(_BLOCKED, done.stderr):
         return _blocked(done.stdout, done.stderr, _holds(system)) or said
     if fault is None:
@@ -237,6 +330,18 @@ def explained(done: Completed, system: System) -> str:
     kernel, log = built.groups() if built else ("KERNEL", None)
     way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log or "make.log below /var/lib/dkms")
     return f"{fault.name}: {said}{holder}. Fix: {way_out}"
+
+
+def _of_package(stderr: str, fault: Fault | None) -> str:
+    """The first package that dpkg could not handle, with dpkg's reason; and what its script said before, where nothing
+    is known of that.
+    """
+    package = re.search(_DPKG_SAYS, stderr)
+    if package is None:
+        return ""
+    said = f"{package[1]}: {package[2].strip()}"
+    before = [line for line in stderr[: package.start()].splitlines() if line and not re.match(_PASSED_ON, line)]
+    return f"{said} ({before[-1]})" if before and fault in FOLLOWING else said
 
 
 def _blocked(stdout: str, stderr: str, holds: Collection[str]) -> str:

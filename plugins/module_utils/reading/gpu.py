@@ -63,6 +63,8 @@ _STATES = (
     ("mismatch", 18, "version mismatch"),
     ("absent", 6, "No devices were found"),
     ("no_driver", 9, "couldn't communicate with the NVIDIA driver"),
+    ("absent", 15, "Unable to determine the device handle"),
+    ("absent", 15, "Failed to initialize NVML: Unknown Error"),
 )
 
 

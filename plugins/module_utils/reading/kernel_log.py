@@ -32,6 +32,8 @@ MOST_LINES = 1500  # the newest of the kernel, and those of the units
 SHORT_BOOT = 12  # characters of a boot id that are kept
 GAP_S = 3600.0  # equal lines that are further apart are two events
 _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
+_PCI = r"[0-9a-f:.]{12,}"
+_NIC = rf"\A(mlx5_core {_PCI}): (?:\w{{4,50}}:\d+:(?:\(pid \d+\):?)? )?"  # newer drivers name function and process
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
 # is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
 # of programs and of control groups in it, and those are any login's own words.
@@ -42,58 +44,93 @@ KINDS = (
         r"\A\s{0,40}NVRM: (?:GPU (?:at PCI:)?[0-9a-fA-F:.]+: GPU has |The NVIDIA GPU [0-9a-fA-F][\s\S]{0,200}?)?"
         r"(fallen off the bus)",
     ),
+    # The function that says it differs from driver to driver.
     (
         "xid",
-        r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ |Back to back )?(Heartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout)",
-    ),
-    ("xid", r"\ANVRM: (?:GPU\d+ )?_?kgsp\w{4,60}: .{0,60}?(GSP-CrashCat Report|PMU has halted)"),
-    (
-        "xid",
-        r"\ANVRM: (?:GPU\d+ )?nv(?:Assert|Check)\w+: (?:Assertion|Check) failed: .{0,60}?"
-        r"\[(NV_ERR_GPU_IS_LOST|NV_ERR_RESET_REQUIRED)\]",
+        r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,60}?"
+        r"(Heartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout|rpcRecvPoll timed ?out|GSP-CrashCat Report|"
+        r"PMU has halted|sanity check failed 0xf|failed with status 0x0000000f|API_GPU_ATTACHED_SANITY_CHECK failed|"
+        r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
     ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
-    ("oom_kill", r"\AOut of memory: Killed process \d+ \((.{0,15})\)"),
+    (
+        "gpu_start",
+        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?kgsp\w{4,40}): .{0,80}?"
+        r"(?:[Cc]annot|[Ff]ail|[Tt]ime(?:d )?out|unexpected)",
+    ),
+    (
+        "gpu_start",
+        r"\ANVRM: (?:GPU [0-9a-fA-F:.]{7,16} )?(The NVIDIA probe routine (?:failed|was not called)|"
+        r"None of the NVIDIA [\w ]{4,20} were|No NVIDIA (?:devices|GPU)|is already bound to)",
+    ),
+    # Of many assertions these are of the hardware; without a GPU that answers they say why.
+    (
+        "gpu_start",
+        r"\ANVRM: (?:GPU\d+ )?nv\w{8,40}: .{0,80}?\[(NV_ERR_(?:MEMORY_ERROR|TIMEOUT|GPU_IN_FULLCHIP_RESET))\]",
+    ),
+    ("gpu_start", rf"\A(nvidia|nvidia {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
+    ("oom_kill", r"\AOut of memory(?: \(oom_kill_allocating_task\))?: Killed process \d+ \((.{0,15})\)"),
     ("oom_kill", r"\A(Memory cgroup) out of memory: Killed process \d+ \("),  # at a limit of its own
     (
         "oom_daemon",
         r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: sending SIG(?:TERM|KILL) to process \d+ (.{1,120}?): "
         r"(?:badness|oom_score)",
     ),
-    ("oom_daemon", r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: Killed (.{1,200}?) due to memory (?:pressure|used)"),
-    ("driver_memory", r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,200}(NV_ERR_NO_MEMORY)"),
     (
-        "pcie_error",
-        r"\A(?:pcieport|nvidia|mlx5_core|nvme) [0-9a-f:.]{12,}: "
-        r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
-        r"(?:PCIe Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL|device recovery failed|"
-        r"subordinate device reset failed)",
+        "oom_daemon",
+        r"\A(?:earlyoom|systemd-oomd)(?:\[\d+\])?: (?:Killed|Marked) (.{1,200}?) (?:for killing )?due to memory "
+        r"(?:pressure|used)",
     ),
-    ("slot_power", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}insufficient power on the PCIe slot"),
-    ("slot_capability", r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,80}PCIe slot power capability was not advertised"),
+    ("driver_memory", r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,200}(NV_ERR_NO_MEMORY)"),
+    # A command that its firmware refuses, or answers late, is no fault of the firmware.
     (
         "nic_firmware",
-        r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,120}"
-        r"(?:wait_func_handle_exec_timeout:.{0,80}(?:timeout|No done completion)|"
-        r"timeout\. Will cause a leak of a command resource|device's health compromised|Fatal error \d+ detected|"
+        _NIC + r".{0,80}"
+        r"(?:timeout\. Will cause a leak of a command resource|No done completion|failed to allocate command entry|"
+        r"device's health compromised|Fatal error \d+ detected|Fatal error detected|"
         r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital counter|"
+        r"health recovery (?:flow aborted|failed)|PCI reads still not working|device is in fatal|"
         r"Firmware over \d+ MS in (?:pre-)?initializing state, aborting|"
-        r"mlx5_(?:load|init)_one failed with error code|mlx5_pci_enable_device failed)",
+        r"(?:handle_hca_cap\w{0,20}|enable hca|set_hca_cap|\w{0,20}(?:load|init|probe)_one|mlx5_(?:load|init|attach|"
+        r"enable|pci|function|cmd_init|recover)\w{0,30}) failed)",
     ),
     (
+        "pcie_error",
+        rf"\A(?:pcieport|nvidia|mlx5_core|nvme) {_PCI}: "
+        r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
+        r"(?:(?:PCIe|CXL) Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL|"
+        r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|"
+        r"not ready \d+ms after [\w ]{3,20}; giving up)",
+    ),
+    ("pcie_error", rf"\A(?:nvidia|nvme) {_PCI}: (Unable to change power state from D3cold)"),
+    ("slot_power", rf"\A(mlx5_core {_PCI}): .{{0,80}}insufficient power on the PCIe slot"),
+    ("slot_capability", rf"\A(mlx5_core {_PCI}): .{{0,80}}PCIe slot power capability was not advertised"),
+    ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
+    ("nic_firmware", rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out)"),
+    ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
+    (
         "cable_fault",
-        r"\A(mlx5_core [0-9a-f:.]{12,}): (?:Port module event\[error\]: module \d+, |"
+        rf"\A(mlx5_core {_PCI}): (?:Port module event\[error\]: module \d+, |"
         r".{0,60}High temperature on sensors with bit set)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
-    ("cable_removed", r"\A(mlx5_core [0-9a-f:.]{12,}): Port module event: module \d+, Cable unplugged"),
+    ("cable_removed", rf"\A(mlx5_core {_PCI}): Port module event: module \d+, Cable unplugged"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
     ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on (?:CPU|tasks)"),
+    ("hung_task", r"\Arcu: (?:INFO: )?(rcu_\w+) kthread (?:starved for|timer wakeup didn't happen)"),
+    ("hung_task", r"\ABUG: (workqueue lockup - pool) cpus="),
     (
         "panic",
-        r"\A(Kernel panic - not syncing|Internal error: (?:Oops|\w+ external abort|SError)|"
-        r"BUG: soft lockup - CPU|watchdog: BUG: soft lockup|watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP)",
+        r"\A(Kernel panic - not syncing|Internal error: (?:Oops|\w+ external abort|SError)|SError Interrupt on CPU|"
+        r"Unable to handle kernel [\w -]{4,60} at virtual address|kernel BUG at [\w/.-]{4,80}:\d+!|"
+        r"BUG: (?:unable to handle (?:kernel|page)|kernel NULL pointer dereference|stack guard page was hit|"
+        r"Bad page (?:state|map) in process|scheduling while atomic: )|general protection fault, |"
+        r"BUG: soft lockup - CPU|(?:NMI )?watchdog: BUG: soft lockup|"
+        r"(?:NMI )?watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP)",
     ),
+    ("hardware_error", r"\A\{\d{1,4}\}(\[Hardware Error\]: event severity: (?:recoverable|fatal|panic))"),
+    ("hardware_error", r"\A(Memory failure): 0x[0-9a-f]{1,16}: "),
+    ("hardware_error", r"\A(EDAC \w{1,20}): (?:\d+ UE |UE )"),
     (
         "critical_temperature",
         r"\A(?:thermal thermal_zone\d+: .{0,60}|reboot: )"
@@ -102,14 +139,41 @@ KINDS = (
     (
         "disk",
         r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
-        r"Removing after probe failure|I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
+        r"Removing after probe failure|[Ii]dentify [\w ]{2,20} failed|failed to mark controller|"
+        r"Could not set queue count|(?:frozen|fatal) state error detected|"
+        r"I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
     ),
-    ("disk", rf"\AEXT4-fs \(({_DISK})\): Remounting filesystem read-only"),
+    ("disk", rf"\A(nvme|nvme {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
+    # Status types of NVMe: 2 is of the medium, 3 of the way to it. A command that a disk does not know is of type 0.
+    ("disk", r"\A(nvme\d+)n\d+: [\w/ ]{4,20}\(0x[0-9a-f]+\) @ LBA \d+, \d+ blocks, [\w /-]{3,60} \(sct 0x[23] "),
     ("disk", rf"\AEXT4-fs error \(device ({_DISK})\)(?:: | in )"),
-    ("disk", rf"\A(?:Aborting journal on device|JBD2: I/O error when updating journal superblock for) ({_DISK})"),
-    ("disk", rf"\A(?:blk_update_request: )?(?:critical medium|I/O) error, dev ({_DISK}), sector"),
+    ("disk", rf"\AEXT4-fs warning \(device ({_DISK})\): \w+:\d+: I/O error"),
+    (
+        "disk",
+        rf"\AEXT4-fs \(({_DISK})\): (?:Remounting filesystem read-only|I/O error |previous I/O error|"
+        r"error loading journal|error count(?: since last fsck)?: |warning: mounting fs with errors|"
+        r"failed to convert unwritten extents|Delayed block allocation failed|"
+        r"This should not happen!! Data will be lost|unable to read |group descriptors corrupted|"
+        r"ext4_check_descriptors: |bad geometry)",
+    ),
+    (
+        "disk",
+        rf"\A(?:Aborting journal on device|JBD2: (?:I/O error|Error -\d+|Detected IO errors)[\w ]{{5,60}}) ({_DISK})",
+    ),
+    (
+        "disk",
+        rf"\AXFS \(({_DISK})\): (?:Filesystem has been shut|[Mm]etadata (?:I/O error|corruption)|log I/O error|"
+        r"Corruption |log mount/recovery failed)",
+    ),
+    ("disk", rf"\ABTRFS (?:error|critical) \(device ({_DISK})"),
+    # That a disk does not take a discard says nothing of it.
+    (
+        "disk",
+        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus)|I/O|timeout) error, "
+        rf"dev ({_DISK}), sector(?!.{{0,30}}\((?:DISCARD|WRITE_ZEROES|SECURE_ERASE)\))",
+    ),
     ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
-    ("wifi_reset", r"\A(mt79\w+) [0-9a-f:.]{12,}: .{0,40}(?:chip reset|driver own failed)"),
+    ("wifi_reset", rf"\A(mt79\w+) {_PCI}: .{{0,40}}(?:chip reset|driver own failed)"),
     ("kernel", r"\ALinux version (\S+) \("),
     ("firmware", r"\ADMI: ([^\[\]]+, BIOS [^\[\]]+ \d\d/\d\d/\d{4})\Z"),
     ("driver", r"\ANVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
@@ -118,8 +182,10 @@ RECOVERY = "154"  # the Xid that says what the GPU needs
 # The driver's own words for what an Xid says as well; it does not always give the number.
 XIDS_IN_WORDS = {
     "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119",
-    "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "GSP-CrashCat Report": "120", "PMU has halted": "62",
-    "NV_ERR_GPU_IS_LOST": "79", "NV_ERR_RESET_REQUIRED": "154",
+    "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
+    "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
+    "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
+    "[NV_ERR_GPU_IS_LOST]": "79", "[NV_ERR_RESET_REQUIRED]": "154",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
@@ -135,7 +201,7 @@ _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
-GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed) "  # a unit's line begins without its name
+GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}[a-z_]+: "
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"

@@ -55,11 +55,26 @@ def said_by(text: str) -> Finding | None:
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
+# What is wrong before sshd is asked for a login: at which end, and what helps.
+_AT_OUR_END = (
+    (
+        re.compile(r"no matching [\w ]{3,40} found", re.I),
+        "ssh here and sshd there have no algorithm in common",
+        "bring the older of the two up to date; `ssh -vv` shows what each offers",
+    ),
+    (
+        re.compile(r"bad permissions|unprotected private key|error in libcrypto|invalid format", re.I),
+        "ssh cannot use the private key",
+        "the key must be whole, and its owner's alone: `chmod 600` its file (ansible_ssh_private_key_file)",
+    ),
+)
 _TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
 _WRONG = re.compile(r"incorrect \w+ password", re.I)
+# Whatever sudo says itself is a refusal, but that it does not know the host's name or a limit, and where Python is.
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
-    r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
+    r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to (execute|run sudo)|"
+    r"\bsudo(-rs)?: (?!unable to (resolve|send)|setrlimit|\S*python|unable to execute \S*python)[\w/'\"]",
     re.I,
 )
 # Other ways to become root, by their own words; and a shell that has no such program. Of Python it says so below.
@@ -92,6 +107,8 @@ def from_failure(
     """
     said = _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:] or "no reason given"
     text = text[-_JUDGED:]
+    if not answered and (ours := next((each for each in _AT_OUR_END if each[0].search(text)), None)):
+        return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)
         asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"

@@ -27,6 +27,7 @@ WAYS_OUT = {
 }
 LONGEST_TEXT = 400
 DOCKER_HUB = "docker.io"
+_QUERY = re.compile(r"(https?://[^\s?\"]{1,300})\?[^\s\"]*")  # signatures of a store may hold any word or number
 
 
 def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
@@ -34,6 +35,7 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
     if pulled.get("rc") == 0:
         return None
     said = " ".join(str(pulled.get("stderr") or pulled.get("msg") or pulled.get("stdout") or "it says nothing").split())
+    said = _QUERY.sub(r"\1", said)
     text = f"docker pull {image}: {said[:LONGEST_TEXT]}"
     for known in catalog.load("units")["docker_said"]["pull"]:
         if re.search(known["value"], said, re.IGNORECASE):
