@@ -27,8 +27,10 @@ AS_ROOT = ROOT / "scripts/as-root"
 FLEET = ROOT / "inventory/lab/fleet/hosts.yml"
 # Two containers for each group of tests, in an inventory that names no others.
 GROUPS = ("roles", "engine", "moves")
-# Of the fleet's tests half of the minutes: runs that are killed or undone, packages that move. A group of their own.
-MOVES = tuple(f"tests/fleet/test_{name}.py" for name in ("kill", "undo", "apt_faults", "upgrades", "rollout"))
+# Of the fleet's tests half of the minutes: runs that are killed or undone, packages that move, hosts that come and go.
+MOVES = tuple(
+    f"tests/fleet/test_{name}.py" for name in ("kill", "undo", "apt_faults", "upgrades", "rollout", "up", "retire")
+)
 LONGEST = ("--durations=15", "--durations-min=10")  # a run says where its minutes went
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
