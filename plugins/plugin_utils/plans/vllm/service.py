@@ -41,8 +41,9 @@ PROGRAM = "programs/vllm_unit/main"  # what each unit runs, below plugins/module
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door", "fault_memory")
-# Of what the unit goes by: figures of the catalog, what it reads in a log, and by what a start is remembered.
+# Of a unit's settings: figures of the catalog, what it reads in a log, by what a start is remembered, what others read.
 _KNOWN_BY_THE_PROGRAM = (
+    *("metrics", "serves"),
     *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "remarks", "timing"),
 )
 
@@ -355,7 +356,7 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
     unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "measures": {}, "measured": [], "gone": []}
-    program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
+    program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread, **_serves(planned)}
     return replace(planned, argv=argv, program=program)
 
 
@@ -392,8 +393,11 @@ def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:
     """Return what the programs of a host read of vLLM in its command line and its metrics; of another it is told."""
     if service.engine is vllm.ENGINE:
         return {}
-    serves = {"model": planned.model, "name": planned.served_name}
-    return {"serves": serves, "metrics": service.engine.metrics._asdict()}
+    return {**_serves(planned), "metrics": service.engine.metrics._asdict()}
+
+
+def _serves(planned: ServicePlan) -> dict[str, Any]:
+    return {"serves": {"model": planned.model, "name": planned.served_name}}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:
