@@ -79,6 +79,14 @@ def test_each_of_its_sources_counts_from_the_next_start_of_the_unit() -> None:
     assert not any("/usr/local" in path for path in unit["restart_on"]), "a newer collection would stop the model"
 
 
+def test_a_unit_that_is_up_reads_none_of_its_sources_again() -> None:
+    """They may be those of another version by then."""
+    for module in needed("vllm_unit"):
+        functions = [node for node in ast.walk(ast.parse(source(module))) if isinstance(node, ast.FunctionDef)]
+        later = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+        assert not [node.module for node in later if node.level or "gb10" in str(node.module)], module
+
+
 @programs
 def test_a_source_imports_the_standard_library_and_ours_only(package: str) -> None:
     ours = "ansible_collections.gb10.fleet.plugins.module_utils."
