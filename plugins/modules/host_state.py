@@ -56,8 +56,9 @@ options:
         packages; C(free), those of them that must not be held; C(state) C(held) or C(free).'
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
         of paths and C(package:NAME) of the document; C(reload_on), such a list of what the unit reads again at a
-        reload, while it goes on with its work; C(consent), the variable that allows a restart; C(wait), false for
-        a unit that is up only when other hosts are, so that only its start is awaited; C(resting), true for a unit
+        reload, while it goes on with its work; C(at_next_start), paths of the document, or C(PATH#KEY) of an object in
+        JSON, whose change restarts no unit that is up; C(consent), the variable that allows a restart; C(wait), false
+        for a unit that is up only when other hosts are, so that only its start is awaited; C(resting), true for a unit
         in whose place another one runs at first, so that it stands still by a wish (M(gb10.fleet.wish)) until somebody
         starts it; C(woken_by), a socket whose first request starts the unit, in place of C(state) - a wish closes the
         socket, too; C(probe), the arguments of a command that succeeds while what the running unit has set up still

@@ -218,7 +218,8 @@ def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
     before = set()
     for declared in document:
         resource = declared.resource
-        for key, labels in (("restart_on", resource.inputs), ("reload_on", resource.read_again)):
+        read = {"restart_on": resource.inputs, "reload_on": resource.read_again, "at_next_start": resource.can_wait}
+        for key, labels in read.items():
             for place, label in enumerate(labels):
                 if label not in before:
                     where, __, kind = declared.where.rpartition(".")

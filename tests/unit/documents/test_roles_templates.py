@@ -469,6 +469,10 @@ def test_the_hosts_of_a_pair_say_the_same_before_they_start() -> None:
     assert {name for name, value in other.items() if value != head["join"]["settings"][name]} == {
         "vllm_gpu_memory_utilization", "vllm_join_port",
     }  # fmt: skip
+    unused = {"vllm_lora", "vllm_further_names"}  # they came later: hosts of before keep their settings and secret
+    assert not unused & set(other) and "vllm_speculative" in other
+    named = settings(vllm_pair(vllm_further_names=["gpt"]))["join"]["settings"]
+    assert named.keys() - other.keys() == {"vllm_further_names"}
     # A number and the text of it are the same wish, as for the refusal.
     spelled = settings(vllm_pair(vllm_gpu_memory_utilization="0.8"))["join"]["settings"]
     assert spelled == settings(vllm_pair())["join"]["settings"]
@@ -482,7 +486,7 @@ def test_the_program_takes_what_the_role_writes() -> None:
         assert config.timing.heartbeat + config.timing.silence <= 15, "as docs and catalog promise"
 
 
-def test_the_program_is_installed_whole_and_each_of_its_files_restarts_the_unit(tmp_path: Path) -> None:
+def test_the_program_is_installed_whole_and_each_of_its_files_counts_from_the_next_start(tmp_path: Path) -> None:
     document, home = vllm(), Path("/usr/local/lib/gb10-fleet")
     files = [Path(found["file"]) for found in document.resources if f"{home}/vllm_unit/" in found.get("file", "")]
     for file in files:
@@ -493,7 +497,8 @@ def test_the_program_is_installed_whole_and_each_of_its_files_restarts_the_unit(
     program = f"import sys; sys.path.insert(0, {str(tmp_path / 'vllm_unit')!r}); import {package}.main"
     ran = subprocess.run([sys.executable, "-IS", "-c", program], check=False)
     assert ran.returncode == 0, "it imports a file that the role does not install"
-    assert {str(file) for file in files} <= set(declared(document, "unit", "gb10-vllm.service")["restart_on"])
+    unit = declared(document, "unit", "gb10-vllm.service")
+    assert {str(file) for file in files} <= set(unit["at_next_start"]) - set(unit["restart_on"])
 
 
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
@@ -523,11 +528,24 @@ def test_with_ray_each_host_is_a_node_and_the_first_serves(host: str, address: s
         assert not options.command
 
 
+def test_what_another_version_brings_leaves_a_unit_up() -> None:
+    """The log's words are the catalog's; all else of its settings says what is served."""
+    document = vllm()
+    unit = declared(document, "unit", "gb10-vllm.service")
+    beside = {name.partition("#")[2] for name in unit["at_next_start"] if "#" in name}
+    assert set(settings(document)) - beside == {
+        *("api", "argv", "cache", "container", "env_file", "gid_file", "image", "join", "load_s", "memory_gib"),
+        *("rails", "ready_url", "service", "warm"),
+    }
+    assert beside - {"metrics", "serves"} < set(settings(document)), "a name that the settings lack"
+
+
 def test_the_token_of_ray_is_a_secret_file_that_restarts_the_unit() -> None:
     path, program = "/etc/gb10-fleet/ray.token", "/usr/local/lib/gb10-fleet/gb10-ray-start"
     document = vllm_pair(**RAY)
     assert declared(document, "file", path) == {"file": path, "secret": True, "content": TOKEN + "\n"}
-    assert {path, program} <= set(declared(document, "unit", "gb10-vllm.service")["restart_on"])
+    unit = declared(document, "unit", "gb10-vllm.service")
+    assert path in unit["restart_on"] and program in unit["at_next_start"]
     assert TOKEN not in json.dumps([entry for entry in document.resources if entry.get("file") != path])
     assert f"{path}:/gb10-ray.token:ro" in command(document)
     compile(content(document, program), program, "exec")

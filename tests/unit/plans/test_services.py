@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import services as on_host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
@@ -292,6 +293,12 @@ def test_the_short_form_and_a_container_may_sleep_too() -> None:
     assert (found["vllm"].on_demand, found["vllm"].socket) == (True, "gb10-wake@vllm.socket")
     other = {"kind": "container", "image": IMAGE, "port": 8003, "served_model_name": "x", "memory_gib": 4}
     assert made({"x": other | {"on_demand": True}}, **GATEWAY)["x"].on_demand
+
+
+def test_a_container_has_its_name_on_the_host_so_that_a_stop_drains_it() -> None:
+    other = {"kind": "container", "image": IMAGE, "port": 8003, "served_model_name": "hear", "memory_gib": 4}
+    found = on_host._settings(json.loads(json.dumps(made({"x": other})["x"].program)))
+    assert (found["served_name"], found["port"], found["url"]) == ("hear", 8003, "http://127.0.0.1:8003")
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,19 @@ def test_every_source_is_installed_and_nothing_else(package: str) -> None:
     assert launcher["mode"] == "0755"
 
 
-def test_the_unit_restarts_for_each_of_its_sources() -> None:
+def test_each_of_its_sources_counts_from_the_next_start_of_the_unit() -> None:
     (unit,) = (entry for entry in resources("vllm_unit") if "unit" in entry)
     sources = {path for path in files("vllm_unit") if path.startswith(f"{LIBRARY}/vllm_unit/")}
-    assert len(sources) > 1 and sources | {"/usr/local/sbin/gb10-vllm"} <= set(unit["restart_on"])
+    assert len(sources) > 1 and sources | {"/usr/local/sbin/gb10-vllm"} <= set(unit["at_next_start"])
+    assert not any("/usr/local" in path for path in unit["restart_on"]), "a newer collection would stop the model"
+
+
+def test_a_unit_that_is_up_reads_none_of_its_sources_again() -> None:
+    """They may be those of another version by then."""
+    for module in needed("vllm_unit"):
+        functions = [node for node in ast.walk(ast.parse(source(module))) if isinstance(node, ast.FunctionDef)]
+        later = [node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+        assert not [node.module for node in later if node.level or "gb10" in str(node.module)], module
 
 
 @programs

@@ -90,6 +90,11 @@ class Resource:
         return ()
 
     @property
+    def can_wait(self) -> tuple[str, ...]:
+        """The labels of what a unit that is up need not hear of before its next start."""
+        return ()
+
+    @property
     def prerequisites(self) -> tuple[Resource, ...]:
         """What the host needs in order before anybody reads or changes it. Nobody declares that."""
         return ()

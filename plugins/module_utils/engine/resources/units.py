@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +47,7 @@ SETTLE_S = 1.0  # systemd calls a simple service started before its program has 
 SOCKET = r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.socket\Z"
 UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z"
+_WAITS = r"(?!.*(\{\{|\{%))/[^/][ -~]*\Z"
 _ARGUMENT = r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z"
 _JOURNAL_LINES = 15
 PROBE_DEADLINE_S = 10.0
@@ -61,6 +62,7 @@ class Unit(Resource):
     state: str = ""  # started, stopped, or empty for whatever it is
     restart_on: tuple[str, ...] = ()
     reload_on: tuple[str, ...] = ()  # what it can be told to read again, while it goes on with its work
+    at_next_start: tuple[str, ...] = ()  # files, and FILE#KEY of a JSON object: not needed while it is up
     probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
@@ -82,6 +84,11 @@ class Unit(Resource):
     def read_again(self) -> tuple[str, ...]:
         """`reload_on` as labels of resources."""
         return _labels(self.reload_on)
+
+    @property
+    def can_wait(self) -> tuple[str, ...]:
+        """`at_next_start` as labels of resources."""
+        return _labels(name.partition("#")[0] for name in self.at_next_start)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ class UnitKind(Kind[Unit, UnitState]):
             state=fields.choice("state", ("started", "stopped"), ""),
             restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
             reload_on=fields.lines("reload_on", _INPUT, "an absolute path or package:NAME"),
+            at_next_start=fields.lines("at_next_start", _WAITS, "an absolute path, or one with #KEY behind it"),
             probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
@@ -175,7 +183,7 @@ class UnitKind(Kind[Unit, UnitState]):
         if starts:
             step("start", f"{live.active} -> active")
         elif live.running and resource.state != "stopped" and (unmasks or live.load != "masked"):
-            changed = [label for label in resource.inputs if plan.changed(label)]
+            changed = _changed(resource, live, plan)
             due = bool(changed) or (owed is not None and owed == live.invocation)
             if due and not _has_read(resource, state, plan):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
@@ -356,13 +364,40 @@ def note_loaded(system: System, units: Sequence[Unit]) -> None:
     file.write_text(json.dumps({**known, **read}) + "\n", encoding="utf-8")
 
 
-def _labels(names: Sequence[str]) -> tuple[str, ...]:
+def _labels(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"file:{name}" if name.startswith("/") else name for name in names)
+
+
+def _changed(unit: Unit, live: Live, plan: Plan) -> list[str]:
+    """Return the changed inputs that are worth a restart. One that is on its way up loses nothing by it."""
+    if live.active == "activating":
+        return [label for label in dict.fromkeys((*unit.inputs, *unit.can_wait)) if plan.changed(label)]
+    beside: dict[str, set[str]] = {}
+    for name in unit.at_next_start:
+        path, __, key = name.partition("#")
+        beside.setdefault(f"file:{path}", set()).add(key)
+    steps = [step for step in plan.steps if step.resource.label in unit.inputs]
+    matter = {step.resource.label for step in steps if not _same_but(step, beside.get(step.resource.label, set()))}
+    return [label for label in unit.inputs if label in matter]
+
+
+def _same_but(step: Step[Any], keys: Collection[str]) -> bool:
+    """Return whether an object in JSON stays as it is, but for these of its keys."""
+    try:
+        before, after = (json.loads(text or "") for text in (step.before, step.after))
+        return bool(keys) and _without(before, keys) == _without(after, keys)
+    except (ValueError, AttributeError, RecursionError):
+        return False
+
+
+def _without(present: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in present.items() if key not in keys}
 
 
 def _files_of(unit: Unit) -> list[str]:
     """What it reads, at its start or again."""
-    return [name for name in (*unit.restart_on, *unit.reload_on) if name.startswith("/")]
+    whole = (name for name in unit.at_next_start if "#" not in name)
+    return [name for name in (*unit.restart_on, *unit.reload_on, *whole) if name.startswith("/")]
 
 
 def _says(system: System, path: str) -> str:
@@ -398,7 +433,7 @@ def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
         return "restart"
     if step.action == "read again":
         return "reload"
-    inputs = (*resource.inputs, *resource.read_again)
+    inputs = (*resource.inputs, *resource.read_again, *resource.can_wait)
     if step.action == "start" and any(done.resource.label in inputs for done in progress.done):
         return "restart"
     return step.action

@@ -226,7 +226,7 @@ def _image(_view: View, settings: VllmSettings) -> Iterator[str]:
 
 def _cluster(view: View, settings: VllmSettings) -> Iterator[str]:
     of_all = [view.settings(VllmSettings, member) for member in view.members]
-    differing = [name for name in vllm_settings.ALIKE if len({each.alike()[name] for each in of_all}) > 1]
+    differing = [name for name in vllm_settings.ALIKE if len({each.alike().get(name) for each in of_all}) > 1]
     if len({each.vllm_ray_token for each in of_all}) > 1:
         differing.append("vllm_ray_token")
     if differing:

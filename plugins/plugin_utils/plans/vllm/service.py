@@ -41,6 +41,11 @@ PROGRAM = "programs/vllm_unit/main"  # what each unit runs, below plugins/module
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door", "fault_memory")
+# Of a unit's settings: figures of the catalog, what it reads in a log, by what a start is remembered, what others read.
+_KNOWN_BY_THE_PROGRAM = (
+    *("metrics", "serves"),
+    *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "remarks", "timing"),
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,8 @@ class ServicePlan(RolePlan):
     by_ray: bool
     folders: tuple[str, ...]  # of the host, that the container gets beside the caches
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
-    restart_on: tuple[str, ...]  # the files that its unit reads
+    restart_on: tuple[str, ...]  # the files that its unit reads, and that say what it serves
+    at_next_start: tuple[str, ...]  # its program, and what that one knows by the catalog: no model stops for those
     added: tuple[Added, ...] = ()  # what nobody set, and the plan of the model says
     warm: WarmCache | None = None
     asks: Mapping[str, Any] = field(default_factory=dict)  # what vLLM itself is asked before the first start
@@ -207,6 +213,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         folders=tuple(mount.partition(":")[0] for mount in settings.vllm_mounts),
         secrets=secrets,
         restart_on=_restart_on(names),
+        at_next_start=_at_next_start(names),
         added=service.planned.added,
         warm=None if refusals or service.kind == CONTAINER or not settings.warm else vllm_warm.plan(service),
         asks={} if refusals or service.kind == CONTAINER or service.engine is not vllm.ENGINE else _asks(service),
@@ -239,16 +246,17 @@ def _ports(view: View, settings: VllmSettings) -> dict[str, int]:
 
 
 def _restart_on(names: Names) -> tuple[str, ...]:
-    """Its own files, and the program that all units of the host run."""
+    return (names.secrets, names.config, RAY_TOKEN, names.join_key, f"/etc/systemd/system/{names.unit}")
+
+
+def _at_next_start(names: Names) -> tuple[str, ...]:
+    """Another version of this collection changes these, and not what is served."""
+    imported = programs.modules_of(PROGRAM)
     return (
-        names.secrets,
-        names.config,
+        *(f"{names.config}#{key}" for key in _KNOWN_BY_THE_PROGRAM),
         LAUNCHER,
-        *(programs.installed("vllm_unit", module) for module in programs.modules_of(PROGRAM)),
-        RAY_TOKEN,
-        names.join_key,
+        *(programs.installed("vllm_unit", module) for module in imported),
         RAY_START,
-        f"/etc/systemd/system/{names.unit}",
     )
 
 
@@ -348,7 +356,7 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
     unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "measures": {}, "measured": [], "gone": []}
-    program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
+    program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread, **_serves(planned)}
     return replace(planned, argv=argv, program=program)
 
 
@@ -385,8 +393,11 @@ def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:
     """Return what the programs of a host read of vLLM in its command line and its metrics; of another it is told."""
     if service.engine is vllm.ENGINE:
         return {}
-    serves = {"model": planned.model, "name": planned.served_name}
-    return {"serves": serves, "metrics": service.engine.metrics._asdict()}
+    return {**_serves(planned), "metrics": service.engine.metrics._asdict()}
+
+
+def _serves(planned: ServicePlan) -> dict[str, Any]:
+    return {"serves": {"model": planned.model, "name": planned.served_name}}
 
 
 def _verdicts(table: Iterable[Mapping[str, str]]) -> list[list[str]]:

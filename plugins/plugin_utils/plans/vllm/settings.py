@@ -38,6 +38,8 @@ ALIKE = (
     "vllm_further_names",
     "vllm_gpu_memory_utilization",
 )
+# Of those, what is left out where it is empty: came later, and hosts of before keep their secret and their settings.
+_SAID_WHERE_SET = ("vllm_lora", "vllm_further_names")
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class VllmSettings(RoleSettings, role="vllm"):
 
         A number and the text of it are the same wish.
         """
-        return {name: _text(getattr(self, name)) for name in ALIKE}
+        said = {name: getattr(self, name) for name in ALIKE}
+        return {name: _text(value) for name, value in said.items() if value or name not in _SAID_WHERE_SET}
 
 
 def ports_of_ray() -> dict[str, int]:

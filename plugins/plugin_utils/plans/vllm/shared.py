@@ -82,7 +82,7 @@ def programs(plans: Sequence[ServicePlan]) -> Iterator[Program]:
 
 
 def unused(plans: Sequence[ServicePlan]) -> Iterator[Unused]:
-    """Files that no service needs. Each unit names them in restart_on: it starts anew when one goes."""
+    """Yield files that no service needs. Each unit names them: one of restart_on goes, and it starts anew."""
     for each in plans:
         yield from () if each.secrets else (Unused(each.env_file, secret=True),)
         yield from () if each.join_for else (Unused(each.join_file, secret=True),)

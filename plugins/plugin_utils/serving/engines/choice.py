@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import sglang
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import llama_cpp, rules, sglang
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.known import ENGINES, VLLM
 
 if TYPE_CHECKING:
@@ -96,42 +95,43 @@ def _vllm(plan: Plan) -> Choice:
 
 def _sglang(plan: Plan) -> Choice | None:
     """Where it has the architecture, or somebody serves the model with it."""
-    served = _served(plan, sglang.ENGINE.name)
-    if plan.model.architecture not in _architectures() and not served:
+    served = _served(plan, sglang.ENGINE)
+    if plan.model.architecture not in rules.read(sglang.ENGINE.name)["architectures"] and not served:
         return None
-    breaks = tuple(_broken(plan, sglang.ENGINE.name))
+    if plan.fit is None and served:
+        return _other(plan, sglang.ENGINE, served, f"somebody serves it, {_speed(plan, served)}")
     if plan.fit is None:
-        text = (
-            f"somebody serves it, {_speed(plan, served)}"
-            if served
-            else "has the architecture; what it takes is not known"
-        )
-        return Choice(sglang.ENGINE.name, bool(served), text, _tokens(served), breaks, _recipe(served))
+        return _other(plan, sglang.ENGINE, served, "has the architecture; what it takes is not known", fits=False)
     need = sum(size for part, size in plan.fit.need.items() if part not in _BESIDE) + sglang.beside_gib(())
     free = plan.fit.total - float(catalog.load("models")["fit"]["reserve"]["value"])
-    fits = need <= free
+    if need > free:
+        return _other(plan, sglang.ENGINE, served, f"takes {need:.0f} GiB, and {free:.0f} are there", fits=False)
     cache = " with --kv-cache-dtype fp8_e4m3" if plan.arguments.get("--kv-cache-dtype") == "fp8" else ""
-    text = f"fits, memory_gib {math.ceil(need)}{cache}" if fits else f"takes {need:.0f} GiB, and {free:.0f} are there"
-    said = f"{text}, {_speed(plan, served)}" if fits else text
-    return Choice(sglang.ENGINE.name, fits, said, _tokens(served), breaks, _recipe(served))
+    text = f"fits, memory_gib {math.ceil(need)}{cache}, {_speed(plan, served)}"
+    return _other(plan, sglang.ENGINE, served, text)
 
 
 def _llama_cpp(plan: Plan) -> Choice | None:
     """Where somebody serves it: which of the hub's GGUF files are of a model, no file of its says."""
-    served = _served(plan, "llama_cpp")
+    served = _served(plan, llama_cpp.ENGINE)
     if not served:
         return None
     text = f"somebody serves it in GGUF, {_speed(plan, served)}; gb10 plan OWNER/NAME/FILE.gguf says what a file takes"
-    return Choice("llama_cpp", True, text, _tokens(served), tuple(_broken(plan, "llama_cpp")), _recipe(served))
+    return _other(plan, llama_cpp.ENGINE, served, text)
 
 
-def _served(plan: Plan, engine: str) -> Mapping[str, Any]:
+def _other(plan: Plan, engine: Engine, served: Mapping[str, Any], text: str, *, fits: bool = True) -> Choice:
+    tokens = tuple(served["tokens"]) if "tokens" in served else None
+    return Choice(engine.name, fits, text, tokens, tuple(_broken(plan, engine)), str(served.get("recipe", "")))
+
+
+def _served(plan: Plan, engine: Engine) -> Mapping[str, Any]:
     """What owners of Sparks serve with it on as many hosts with a Spark's memory; empty: nothing known."""
     if plan.memory_gib < int(catalog.load("models")["fit"]["memory"]["value"]):
         return {}
     names = {plan.model.id.lower(), *(each.id.lower() for each in plan.model.checkpoints)}
     for each in catalog.load("engines")["served"]:
-        if (each["engine"], each["hosts"]) == (engine, plan.hosts) and names & {
+        if (each["engine"], each["hosts"]) == (engine.name, plan.hosts) and names & {
             name.lower() for name in each["models"]
         }:
             found: Mapping[str, Any] = each
@@ -147,23 +147,9 @@ def _speed(plan: Plan, served: Mapping[str, Any]) -> str:
     return f"speed not measured{bound}"
 
 
-def _tokens(served: Mapping[str, Any]) -> tuple[float, float] | None:
-    return tuple(served["tokens"]) if "tokens" in served else None
-
-
-def _recipe(served: Mapping[str, Any]) -> str:
-    return str(served.get("recipe", ""))
-
-
-def _broken(plan: Plan, engine: str) -> Iterator[str]:
+def _broken(plan: Plan, engine: Engine) -> Iterator[str]:
     """Rules of the engine that no flag is needed for; those of FP4 where the checkpoint has it."""
     fp4 = plan.checkpoint is not None and plan.checkpoint.quantization in _FP4
     for rule in catalog.load("engines")["rules"]:
-        if rule["engine"] == engine and "words" not in rule and (fp4 or not rule.get("fp4")):
+        if rule["engine"] == engine.name and "words" not in rule and (fp4 or not rule.get("fp4")):
             yield f"{rule['id']} ({rule['versions']})" if "versions" in rule else rule["id"]
-
-
-@cache
-def _architectures() -> frozenset[str]:
-    path = catalog.collection_root() / "catalog" / "sglang_cli.json"
-    return frozenset(json.loads(path.read_text(encoding="utf-8"))["architectures"])

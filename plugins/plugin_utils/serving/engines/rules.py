@@ -90,11 +90,11 @@ def _is_flag(word: str, known: frozenset[str]) -> bool:
 @cache
 def _flags(engine: str) -> dict[str, frozenset[str]]:
     """The flags of each version that was read. The file says of each the versions that lack it."""
-    read = _read(engine)
-    names: dict[str, list[str]] = read["flags"]
+    said = read(engine)
+    names: dict[str, list[str]] = said["flags"]
     return {
         version: frozenset(flag for flag, missing in names.items() if version not in missing)
-        for version in read["versions"]
+        for version in said["versions"]
     }
 
 
@@ -103,15 +103,16 @@ def _values(engine: str) -> dict[str, dict[str, list[str]]]:
     """The values of flags of each version, where they are listed. The file says since which version they are these."""
     found: dict[str, dict[str, list[str]]] = {}
     listed: dict[str, list[str] | None] = {}
-    read = _read(engine)
-    for version in read["versions"]:
-        listed |= {flag: changes[version] for flag, changes in read["choices"].items() if version in changes}
+    said = read(engine)
+    for version in said["versions"]:
+        listed |= {flag: changes[version] for flag, changes in said["choices"].items() if version in changes}
         found[version] = {flag: values for flag, values in listed.items() if values}
     return found
 
 
 @cache
-def _read(engine: str) -> Any:
+def read(engine: str) -> Any:
+    """Return what was read of the source of an engine by version; empty where nobody has read it."""
     path = catalog.collection_root() / "catalog" / f"{engine}_cli.json"
     if not path.exists():
         return {"versions": [], "flags": {}, "choices": {}}

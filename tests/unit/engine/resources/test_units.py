@@ -162,6 +162,59 @@ def test_the_layout_of_json_is_no_content(host: FakeHost, systemd: FakeSystemd) 
     assert ([change["action"] for change in outcome.changes], outcome.pending) == (["update"], [])
 
 
+NEW_VERSION = [
+    {"file": UNIT_FILE, "content": "[Service]\nExecStart=/usr/local/sbin/demo\n"},
+    {"file": "/usr/local/sbin/demo", "content": "one\n"},
+    {"file": "/etc/demo.json", "content": '{"serves": "a", "words": ["x"], "more": 1}'},
+    {
+        "unit": "demo.service",
+        "state": "started",
+        "restart_on": [UNIT_FILE, "/etc/demo.json"],
+        "at_next_start": ["/usr/local/sbin/demo", "/etc/demo.json#words", "/etc/demo.json#more"],
+    },
+]
+ANOTHER = [
+    NEW_VERSION[0],
+    {**NEW_VERSION[1], "content": "two\n"},
+    {**NEW_VERSION[2], "content": '{"serves": "a", "words": ["x", "y"]}'},
+    NEW_VERSION[3],
+]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_can_wait_for_the_next_start_restarts_no_unit_that_is_up(
+    host: FakeHost, systemd: FakeSystemd, known: bool
+) -> None:
+    host.converge(NEW_VERSION)
+    if not known:  # as an engine that had no such word left it
+        host.path(LOADED).unlink()
+    outcome = host.both(ANOTHER)
+    assert [change["action"] for change in outcome.changes] == ["update", "update"] and systemd.starts == 1
+    assert not host.path(OWED_RESTARTS).exists() and host.converge(ANOTHER).changes == []
+
+
+@pytest.mark.parametrize("content", ['{"serves": "b", "words": ["x"], "more": 1}', '["words"]', "no JSON"])
+def test_what_else_changes_beside_it_restarts(host: FakeHost, systemd: FakeSystemd, content: str) -> None:
+    host.converge(NEW_VERSION)
+    outcome = host.both([*ANOTHER[:2], {**ANOTHER[2], "content": content}, ANOTHER[3]])
+    assert outcome.changes[-1]["detail"] == "changed: file:/etc/demo.json" and systemd.starts == 2
+
+
+@pytest.mark.parametrize("changed", [1, 2])
+def test_a_unit_on_its_way_up_restarts_for_what_could_wait(host: FakeHost, systemd: FakeSystemd, changed: int) -> None:
+    """It waits for other hosts with its former program, and they may have the new one."""
+    host.converge(NEW_VERSION)
+    systemd.units["demo.service"].update(ActiveState="activating", SubState="start")
+    document = [*NEW_VERSION]
+    document[changed] = ANOTHER[changed]
+    assert [change["action"] for change in host.both(document).changes] == ["update", "restart"]
+
+
+def test_what_can_wait_is_declared_before_its_unit(host: FakeHost) -> None:
+    with pytest.raises(DocumentError, match=r"at_next_start\[0\]: file:/usr/local/sbin/demo is not declared before"):
+        host.converge([NEW_VERSION[0], NEW_VERSION[2], NEW_VERSION[3]])
+
+
 def test_without_consent_the_restart_is_owed_until_it_happened(host: FakeHost, systemd: FakeSystemd) -> None:
     host.converge(DOCUMENT)
     unit_reads(host, "old\n")
