@@ -179,6 +179,7 @@ class Measured(TypedDict):
     listening_after_s: float | None
     output: str
     counters: dict[str, Annotated[list[int], Counted(2)]]  # both readings
+    latency_us: float | None
     figures: Figures | None
     fault: Fault | None
 

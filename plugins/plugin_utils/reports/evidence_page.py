@@ -334,6 +334,7 @@ def _pairing_model(pairing: Mapping[str, Any]) -> Record:
     return {
         "title": title_of(pairing),
         "rails": " + ".join(_number(rail["gbps"]) for rail in pairing["figures"]["rails"]),
+        "latency": " + ".join(_number(us) for rail in pairing["figures"]["rails"] if (us := rail.get("latency_us"))),
         "gbps": None if total is None else _number(total),
         "gbytes": None if total is None else f"{total / 8:.2f}",
         "least": _number(pairing["least_gbps"]),
