@@ -221,6 +221,7 @@ class Proof(TypedDict):
     phase: str | None
     phases: dict[str, float]
     warm: Warm | None
+    remark: dict[str, str] | None
 
 
 class Result(TypedDict):

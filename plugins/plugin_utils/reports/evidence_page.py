@@ -96,6 +96,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[Record]:
         *(each for each in findings if each["severity"] == "warn" and not each["accepted"]),
         *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
         *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
+        *(warning for name, proof in hosts.items() for warning in _remarks(name, proof)),
     ):
         group = groups.setdefault((warning["id"], warning["fact"], warning["way_out"]), {**warning, "hosts": []})
         group["hosts"].append(warning["host"])
@@ -350,6 +351,12 @@ def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
         "fact": pairing["text"],
         "way_out": pairing["way_out"],
     }
+
+
+def _remarks(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """What a unit says of itself that is not as it should be, though it serves."""
+    said = [remark for served in services_of(proof) if (remark := served.get("remark"))]
+    return [{"host": host, "id": each["verdict"], "fact": each["text"], "way_out": each["way_out"]} for each in said]
 
 
 def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:

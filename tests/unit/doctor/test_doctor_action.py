@@ -317,6 +317,7 @@ def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(plays: Plays
     said = "bad_variable: fabric_network gives 192.168.100.0/24, 192.168.101.0/24 to one and to two"
     # group_by puts whoever answers first at the head of the cluster, and the head speaks for it.
     assert [name for name in "ab" if f"spark-{name}: {said}" in output] in (["a"], ["b"]), output
+    assert "a fabric_network of its own, for example 192.168.102.0/23" in output, "the first that nobody has"
 
 
 def test_the_paths_of_minimum_free_are_asked_for(plays: Plays) -> None:
