@@ -95,7 +95,9 @@ TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<uni
 TABLE_ROW = re.compile(
     r"^[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,12}\.\d{1,9})[ \t]+(\d{1,12}\.\d{1,9})\s", re.MULTILINE
 )
-LATENCY_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+t_min\[usec\][ \t]+t_max\[usec\][ \t]+t_typical\[usec\]", re.M)
+LATENCY_HEADER = re.compile(
+    r"^[ \t]*#bytes[ \t]+#iterations[ \t]+t_min\[usec\][ \t]+t_max\[usec\][ \t]+t_typical\[usec\]", re.MULTILINE
+)
 LATENCY_ROW = re.compile(r"^[ \t]*2[ \t]+\d{1,9}(?:[ \t]+\d{1,9}\.\d{1,9}){2}[ \t]+(\d{1,9}\.\d{1,9})\s", re.MULTILINE)
 GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID:[ \t]{{1,16}}(?P<gid>[0-9:]{{16,80}})[ \t]*$"
 

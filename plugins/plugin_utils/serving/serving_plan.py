@@ -324,7 +324,7 @@ def _served(
         expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *((f"{words}: {why}",) if of_task else ())),
-        because={**_because(fit, memory_fit.uneven(model.geometry, hosts)), **needs.because, **dict.fromkeys(of_task, why)},
+        because={**_because(fit, model, hosts), **needs.because, **dict.fromkeys(of_task, why)},
     )
 
 
@@ -449,9 +449,9 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
     }
 
 
-def _because(fit: memory_fit.Fit, uneven: str) -> dict[str, str]:
+def _because(fit: memory_fit.Fit, model: Model, hosts: int) -> dict[str, str]:
     """Return why what was computed is as it is."""
-    data = catalog.load("models")["fit"]
+    data, uneven = catalog.load("models")["fit"], memory_fit.uneven(model.geometry, hosts)
     return {
         "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",
         "--max-num-seqs": data["concurrency"]["source"],

@@ -473,8 +473,10 @@ def test_faults_are_told_with_their_way_out() -> None:
     assert not perftest_ends.told(results[1:])
 
 
-LATENCY = STAND_IN.replace("BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]", "t_min[usec] t_max[usec] t_typical[usec]")
-LATENCY = LATENCY.replace("65536      5000           0.00               97.51              0.1", "2 1000 1.40 6.81 1.47")
+COLUMNS = "BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+ROW = "65536      5000           0.00               97.51              0.1"
+LATENCY = STAND_IN.replace(COLUMNS, "t_min[usec] t_max[usec] t_typical[usec]").replace(ROW, "2 1000 1.40 6.81 1.47")
+HANGS = HEAD + "import time; time.sleep(60)"
 
 
 def with_latency(tmp_path: Path, script: str, *tests: Test) -> list[dict[str, Any]]:
@@ -494,10 +496,10 @@ def both(port: int) -> tuple[Test, Test]:
 
 def test_latency_is_measured_after_the_bandwidth(tmp_path: Path, port: int) -> None:
     results = with_latency(tmp_path, LATENCY, *both(port))
-    assert [(each["state"], each["figures"]["gbps"], each["latency_us"]) for each in results] == [("ok", 97.51, 1.47)] * 2
+    assert [(each["figures"]["gbps"], each["latency_us"]) for each in results] == [(97.51, 1.47)] * 2
 
 
-@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", HEAD + "print('nothing')", HEAD + "import time; time.sleep(60)"])
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", HEAD + "print('nothing')", HANGS])
 def test_without_a_latency_the_bandwidth_stands(
     tmp_path: Path, port: int, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

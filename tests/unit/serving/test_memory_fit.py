@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit

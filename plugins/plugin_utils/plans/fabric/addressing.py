@@ -447,7 +447,7 @@ def _environment(topology: str, profiles: Sequence[Profile], control: str, addre
     if topology == "ring":
         # Rails of one host lead to different neighbours, so they must not be fused into one logical NIC.
         environment["NCCL_IB_MERGE_NICS"] = "0"
-        # That it takes a rail for another one it says at this level alone; of its other parts it says no more than else.
+        # At this level alone it says that it takes a rail for another one; its other parts say no more than else.
         environment |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "NET"}
     return environment
 
