@@ -479,8 +479,8 @@ LATENCY = STAND_IN.replace(COLUMNS, "t_min[usec] t_max[usec] t_typical[usec]").r
 HANGS = HEAD + "import time; time.sleep(60)"
 
 
-def with_latency(tmp_path: Path, script: str, *tests: Test) -> list[dict[str, Any]]:
-    executable = install(tmp_path, STAND_IN)
+def with_latency(tmp_path: Path, script: str, *tests: Test, bandwidth: str = STAND_IN) -> list[dict[str, Any]]:
+    executable = install(tmp_path, bandwidth)
     (tmp_path / "lat").mkdir()
     latency = install(tmp_path / "lat", script)
     hcas = [hca(test.address) for test in tests]
@@ -509,6 +509,6 @@ def test_without_a_latency_the_bandwidth_stands(
 
 
 def test_a_rail_that_failed_is_not_asked_for_its_latency(tmp_path: Path, port: int) -> None:
-    asked = tmp_path / "asked"
-    (result,) = with_latency(tmp_path, f"#!/bin/sh\ntouch {asked}\n", replace(make_test("server", port), device="none"))
-    assert result["state"] == "failed" and not asked.exists()
+    asked, fails = tmp_path / "asked", "#!/bin/sh\nexit 1\n"
+    (result,) = with_latency(tmp_path, f"#!/bin/sh\ntouch {asked}\n", make_test("server", port), bandwidth=fails)
+    assert (result["state"], result["latency_us"], asked.exists()) == ("failed", None, False)
