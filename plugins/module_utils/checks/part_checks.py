@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
 
 NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
-HALF_IDLE = "fabric_half_idle"  # also the verdict of the unit, by catalog/units.yml
 PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
 
 
@@ -50,9 +49,9 @@ def check_half_idle(patient: Patient) -> Iterator[Said]:
     """Rails that NCCL gave up for others of the same host. Its list of what it uses names them all the same."""
     services = patient.reading.get("services") or {"": patient.reading["service"]}
     for name, status in services.items():
-        if status and status.get("remark") == HALF_IDLE:
+        if status and status.get("remark") == "fabric_half_idle":  # the verdict of the unit
             fact = f"NCCL leaves rails idle: {status.get('remark_text')}"
-            yield patient.say(HALF_IDLE, f"{name}: {fact}" if name else fact)
+            yield patient.say("fabric_half_idle", f"{name}: {fact}" if name else fact)
 
 
 def check_functions(patient: Patient) -> Iterator[Said]:
