@@ -15,6 +15,8 @@ description:
   - Whatever happens, no process is left behind, also when the module itself is killed. A measurement that fails is a
     result with a name and a way out. The module fails on wrong arguments, and on such a result where O(fail_on_fault)
     says so.
+  - Of each end that worked, perftest's C(ib_write_lat) then measures the latency over the same rail. It is a reading
+    beside the bandwidth, and no fault where it has no figure.
   - The text table of perftest is what is read. Its JSON is compared with it where it is valid (from 24.01 on).
 options:
   tests:
@@ -123,7 +125,8 @@ tests:
   description:
     - One result for each test, in order, with its arguments, C(state) (V(ok), V(failed), or V(planned) in check mode),
       C(perftest) (the version), C(command), C(attempts), C(listening_after_s), C(output) (its end, if
-      the test failed), C(counters) (of the HCA's port those that are not 0, by the driver's name, each read before
+      the test failed), C(latency_us) (half a round trip of 2 bytes in us, the median; null where it was not measured),
+      C(counters) (of the HCA's port those that are not 0, by the driver's name, each read before
       and after the test), and
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or
@@ -157,6 +160,7 @@ tests:
         link_type: Ethernet
         local_address: 192.168.100.11
         remote_address: 192.168.100.10
+      latency_us: 1.47
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -196,9 +200,9 @@ def main() -> None:
     hcas = gids.read_hcas(gids.Sysfs())
     if module.check_mode:
         module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
-    executable = module.get_bin_path("ib_write_bw")
+    executable, latency = module.get_bin_path("ib_write_bw"), module.get_bin_path("ib_write_lat")
     try:
-        version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
+        version, results = perftest_ends.run_ends(tests, hcas, executable=executable, latency=latency, **limits)
     except StuckError as error:
         module.fail_json(msg=str(error))
     faults = perftest_ends.told(results) if module.params["fail_on_fault"] else ""

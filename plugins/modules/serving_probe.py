@@ -143,6 +143,11 @@ warm:
   returned: always
   type: dict
   sample: {key: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab, cold_s: 92.4}
+remark:
+  description:
+    - What is not as it should be, though it serves, as the unit says it (C(verdict), C(text), C(way_out)); else null.
+  returned: always
+  type: dict
 """
 
 from dataclasses import asdict

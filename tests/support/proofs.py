@@ -106,7 +106,7 @@ def _host(name: str, names: Sequence[str], topology: str, profiles: Sequence[Map
 def _measured(test: Mapping[str, Any], gbps: Mapping[str, float]) -> dict[str, Any]:
     figure = min((value for host, value in gbps.items() if f"{host}:" in test["name"]), default=98.02)
     figures = {"gbps": figure, "gbytes_per_s": figure / 8, "mtu": 4096, "local_address": test["address"]}
-    return {**test, "state": "ok", "fault": None, "figures": figures}
+    return {**test, "state": "ok", "fault": None, "latency_us": 1.47, "figures": figures}
 
 
 SERVING: dict[str, Any] = {

@@ -16,6 +16,10 @@ from tests.support import health
 from tests.support.health import BOOT, GIB, MEMORY, NOW, QUIET, Record, boot, disk, gpu, rail, reading, sample, serving
 
 STOPPED = {"unit": "gb10-vllm.service", "role": "vllm", "state": "inactive", "file_state": "disabled", "wish": None}
+OVERRIDDEN = {
+    **{"phase": "ready", "since": None, "failures": 0, "verdict": None, "text": None, "at": None},
+    **{"remark": "fabric_half_idle", "remark_text": "NET/IB: Subnet-aware routing: overriding dev 2 with dev 0"},
+}
 PROCESSES = [{"pid": 1, "memory_mib": 90000}]
 
 
@@ -154,6 +158,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "slow_steps": (
         Example("tonyd2wild DeepSeek-V4.1-Flash issue 1, 63 ms became 94", steps(0.063, 0.094)),
         Example("the same hosts before", steps(0.063, 0.063)),
+    ),
+    "fabric_half_idle": (
+        Example("two rings of four Sparks, 2026-10", reading(service=OVERRIDDEN)),
+        Example("a start without that line", reading(service={**OVERRIDDEN, "remark": None, "remark_text": None})),
     ),
     "unit_stopped": (
         Example("a day on the lab's pair: stopped and disabled by hand", reading(stopped=[STOPPED])),

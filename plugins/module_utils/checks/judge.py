@@ -33,7 +33,7 @@ CHECKS = (
     *(memory_checks.check_returned, memory_checks.check_fragmentation, memory_checks.check_pressure),
     *(memory_checks.check_kho, part_checks.check_rails, part_checks.check_rail_errors, part_checks.check_disks),
     *(part_checks.check_functions, part_checks.check_boots, part_checks.check_certificates),
-    part_checks.check_stopped,
+    *(part_checks.check_stopped, part_checks.check_half_idle),
 )
 _ORDER = ("error", "warn", "info")
 

@@ -45,6 +45,15 @@ def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
         yield patient.say("rail_down", fact, "warn" if loud else "")
 
 
+def check_half_idle(patient: Patient) -> Iterator[Said]:
+    """Rails that NCCL gave up for others of the same host. Its list of what it uses names them all the same."""
+    services = patient.reading.get("services") or {"": patient.reading["service"]}
+    for name, status in services.items():
+        if status and status.get("remark") == "fabric_half_idle":  # the verdict of the unit
+            fact = f"NCCL leaves rails idle: {status.get('remark_text')}"
+            yield patient.say("fabric_half_idle", f"{name}: {fact}" if name else fact)
+
+
 def check_functions(patient: Patient) -> Iterator[Said]:
     """Functions of the adapter that are not on the bus, where the journal tells of it. Without a cable none is."""
     rails, kinds = patient.last["rails"], patient.kinds

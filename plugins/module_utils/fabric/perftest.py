@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The language of perftest's ``ib_write_bw``: its command line, its report, its errors. Pure.
+"""The language of perftest's ``ib_write_bw`` and ``ib_write_lat``: their command line, report and errors. Pure.
 
 The text table is read, because every version prints it the same way, and only some print valid JSON. Exit status 1
 stands for every failure, so failures are classified by their text.
@@ -80,6 +80,13 @@ def argv(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> 
     return [*command, test.peer] if test.end == "client" else command
 
 
+def argv_of_latency(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> list[str]:
+    """The same rail with messages of perftest's own size and number, 1000 of 2 bytes: half a round trip each."""
+    command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
+    command += ["-u", str(test.qp_timeout), "-F"]
+    return [*command, test.peer] if test.end == "client" else command
+
+
 SETTINGS = re.compile(r"RDMA_Write BW Test")
 # Its figure is the sum of both directions.
 BIDIRECTIONAL = re.compile(r"^[ \t]*RDMA_\w{1,16} Bidirectional ", re.MULTILINE)
@@ -88,6 +95,10 @@ TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<uni
 TABLE_ROW = re.compile(
     r"^[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,12}\.\d{1,9})[ \t]+(\d{1,12}\.\d{1,9})\s", re.MULTILINE
 )
+LATENCY_HEADER = re.compile(
+    r"^[ \t]*#bytes[ \t]+#iterations[ \t]+t_min\[usec\][ \t]+t_max\[usec\][ \t]+t_typical\[usec\]", re.MULTILINE
+)
+LATENCY_ROW = re.compile(r"^[ \t]*2[ \t]+\d{1,9}(?:[ \t]+\d{1,9}\.\d{1,9}){2}[ \t]+(\d{1,9}\.\d{1,9})\s", re.MULTILINE)
 GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID:[ \t]{{1,16}}(?P<gid>[0-9:]{{16,80}})[ \t]*$"
 
 
@@ -113,6 +124,16 @@ def parse_text(output: str) -> Report | None:
         local_address=_gid_address(text, "local"),
         remote_address=_gid_address(text, "remote"),
     )
+
+
+def parse_latency(output: str, test: Test) -> float | None:
+    """Half a round trip in us, the median, of the rail of this test; None where it has no figure, or another rail's."""
+    text = _plain(output)
+    header = LATENCY_HEADER.search(text)
+    row = LATENCY_ROW.search(text + "\n", header.end()) if header else None
+    if row is None or (_gid_address(text, "local"), _gid_address(text, "remote")) != (test.address, test.peer):
+        return None
+    return float(row.group(1)) or None  # 0: it could not time its clock
 
 
 def _plain(output: str) -> str:

@@ -32,6 +32,8 @@ VERSION_TIMEOUT_S = 5.0
 LAST_ATTEMPT_S = 5.0
 # Of a test that has met its peer, beyond its duration: soft-RoCE takes long to set up and to empty its queues.
 OVERTIME_S = 60.0
+# Latency is measured when the bandwidth is known, by both hosts of a round at about the same time.
+LATENCY_S = 20.0
 OUTPUT_TAIL = 2000
 TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
 
@@ -123,6 +125,12 @@ class _End:
         self._child: Child | None = None
         self._start()
 
+    def again(self, executable: str) -> _Latency:
+        """The same rail with ``ib_write_lat``, started at once."""
+        gid_index = self.command[self.command.index("-x") + 1]
+        command = perftest.argv_of_latency(executable, self.test, ib_port=self.port.port, gid_index=gid_index)
+        return _Latency(self.test, self.port, command, self._children, self._clock, _no_counters)
+
     def _start(self) -> None:
         self._attempts += 1
         self._child = self._children.start(self.command)
@@ -171,19 +179,22 @@ class _End:
         if child is None:
             return
         status = child.close()
-        report = perftest.parse_text(child.output)
-        fault = None if status == 0 and report else perftest.classify(child.output, status)
-        if report and not fault:
-            fault = (
-                perftest.check_ends(self.test, report)
-                or perftest.check_clock(report)
-                or perftest.check_mtu(report, self.port.ib_mtu)
-            )
+        report, fault = self._read(child.output, status)
         if fault and fault.name == "refused" and self.test.end == "client" and may_retry:
             self._child = self._paired_at = None
             self._retry_at = self._clock() + RETRY_S
             return
         self._conclude(child.output, fault, report)
+
+    def _read(self, output: str, status: int) -> tuple[perftest.Report | None, Fault | None]:
+        report = perftest.parse_text(output)
+        if report is None or status != 0:
+            return report, perftest.classify(output, status)
+        return report, (
+            perftest.check_ends(self.test, report)
+            or perftest.check_clock(report)
+            or perftest.check_mtu(report, self.port.ib_mtu)
+        )
 
     def _conclude(self, output: str, fault: Fault | None, report: perftest.Report | None) -> None:
         valid = fault is None or fault.name == "mtu_mismatch"  # a figure of this rail, if of one that is set up wrong
@@ -197,6 +208,16 @@ class _End:
             output=output[-OUTPUT_TAIL:] if fault else "",
             counters=compared(self._counters, self._read_counters(self.port.device, self.port.port)),
         )
+
+
+class _Latency(_End):
+    """The same for small messages: a figure, or none. No verdict hangs by it."""
+
+    def _read(self, output: str, status: int) -> tuple[None, Fault | None]:
+        return None, perftest.classify(output, status) if status else None
+
+    def _conclude(self, output: str, fault: Fault | None, report: perftest.Report | None) -> None:
+        self.result = {"latency_us": None if fault else perftest.parse_latency(output, self.test)}
 
 
 def told(results: Sequence[Mapping[str, Any]]) -> str:
@@ -213,6 +234,7 @@ def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any
         "figures": None,
         "output": "",
         "counters": {},
+        "latency_us": None,
     }
     return {
         **asdict(test),
@@ -226,6 +248,10 @@ def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any
 
 def _counters(device: str, port: int) -> Mapping[str, int]:
     return read_counters(Sysfs(), device, port)
+
+
+def _no_counters(device: str, port: int) -> Mapping[str, int]:
+    return {}
 
 
 def planned(tests: Sequence[Test], hcas: Sequence[HcaPort]) -> list[dict[str, Any]]:
@@ -246,10 +272,14 @@ def run_ends(
     executable: str | None,
     pairing_timeout_s: float,
     deadline_s: float,
+    latency: str | None = None,
     clock: Clock = time.monotonic,
     counters: Counters | None = None,
 ) -> tuple[str | None, list[dict[str, Any]]]:
-    """Run all ends and return perftest's own version ('6.20') and one result for each test, in their order."""
+    """Run all ends and return perftest's own version ('6.20') and one result for each test, in their order.
+
+    ``latency`` is perftest's ``ib_write_lat``; without it no latency is measured.
+    """
     if executable is None:
         return None, [_result(test, [], perftest.MISSING_PACKAGE) for test in tests]
     with Children() as children:
@@ -263,18 +293,30 @@ def run_ends(
                 continue
             command = perftest.argv(executable, test, ib_port=found[0].port, gid_index=found[1].index)
             ends.append(_End(test, found[0], command, children, clock, counters or _counters))
-        running = [end for end in ends if isinstance(end, _End)]
-        while True:
-            for end in running:
-                end.step(started + pairing_timeout_s, started + deadline_s)
-            running = [end for end in running if end.result is None]
-            if not running:
-                break
-            time.sleep(POLL_S)
+        _run([end for end in ends if isinstance(end, _End)], started + pairing_timeout_s, started + deadline_s)
         version = _version(asked, clock)
         results = [end.result or {} if isinstance(end, _End) else end for end in ends]
+        if latency:
+            again = [end.again(latency) for end in ends if isinstance(end, _End) and _is_ok(end)]
+            _run(again, clock() + LATENCY_S / 2, min(clock() + LATENCY_S, started + deadline_s))
+            of = {end.test.name: end.result or {} for end in again}
+            results = [{**result, **of.get(result["name"], {})} for result in results]
     own = f"{version[0]}.{version[1]:02d}" if version else None
     return own, [{**result, "perftest": own} for result in results]
+
+
+def _run(ends: Sequence[_End], pairing_until: float, until: float) -> None:
+    running = list(ends)
+    while running:
+        for end in running:
+            end.step(pairing_until, until)
+        running = [end for end in running if end.result is None]
+        if running:
+            time.sleep(POLL_S)
+
+
+def _is_ok(end: _End) -> bool:
+    return bool(end.result) and end.result["state"] == "ok"
 
 
 def _version(child: Child, clock: Clock) -> tuple[int, int] | None:

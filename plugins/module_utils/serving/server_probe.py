@@ -132,6 +132,7 @@ class Proof:
     phase: str | None = None  # what the unit says of itself, and how many seconds each phase took
     phases: dict[str, float] = field(default_factory=dict)
     warm: dict[str, Any] | None = None  # the key of its warm cache, and what a start without it took
+    remark: dict[str, str] | None = None  # verdict, text and way_out of what is not as it should be, though it serves
 
 
 def status_reader(path: str | None) -> ReadStatus:
@@ -182,12 +183,13 @@ class Unit:
 
     def on(self, proof: Proof) -> Proof:
         """The proof, with the phases."""
-        phases, warm = self.status.get("phases"), self.status.get("warm")
+        phases, warm, remark = self.status.get("phases"), self.status.get("warm"), self._part("remark")
         return replace(
             proof,
             phase=self.status.get("phase"),
             phases=dict(phases) if isinstance(phases, dict) else {},
             warm=dict(warm) if isinstance(warm, dict) else None,
+            remark={name: str(remark[name]) for name in ("verdict", "text", "way_out")} if remark else None,
         )
 
 

@@ -167,6 +167,7 @@ def _shared_network(subject: Subject) -> Iterator[Finding]:
     own = _subnets({variable: subject.setting(variable) for variable in FLEET_VARIABLES})
     defaults = {variable: subject.declared.variables.get(variable, {}).get("default") for variable in FLEET_VARIABLES}
     seen = set()
+    of_all = [own, *(_subnets({**defaults, **other}) for other in subject.fleet.values())]
     for other in subject.fleet.values():
         cluster = other.get("gb10_cluster")
         if cluster in (None, name) or cluster in seen or other.get("fabric_topology") != "switch":
@@ -178,8 +179,20 @@ def _shared_network(subject: Subject) -> Iterator[Finding]:
                 "bad_variable",
                 f"fabric_network gives {', '.join(sorted(shared))} to {name} and to {cluster}, "
                 "which are both on a switch and may meet there",
-                "give each of the two clusters a fabric_network of its own",
+                f"give one of the two clusters a fabric_network of its own{_unused(own, set().union(*of_all))}",
             )
+
+
+def _unused(own: set[str], taken: set[str]) -> str:
+    """A network as large as a cluster takes, near its own, that no cluster of the fleet has; empty where none is left.
+
+    What the hosts themselves are in is not known yet; the plan of the fabric compares it.
+    """
+    first = min(map(ipaddress.IPv4Network, own))
+    near = first.supernet(new_prefix=min(16, first.prefixlen)).subnets(new_prefix=25 - len(own).bit_length())
+    used = [ipaddress.IPv4Network(each) for each in taken]
+    free = (each for each in near if each > first and not any(each.overlaps(other) for other in used))
+    return next((f", for example {each}" for each in free), "")
 
 
 def _subnets(variables: Mapping[str, Any]) -> set[str]:

@@ -62,13 +62,17 @@ class End:
 
 @dataclass(frozen=True)
 class MeasuredRail:
-    """One measured rail, by its server's netdev. ``gbps`` is Gb/s or None where ``fault`` says why."""
+    """One measured rail, by its server's netdev. ``gbps`` is Gb/s or None where ``fault`` says why.
+
+    ``latency_us`` is half a round trip of small messages. No threshold of it has a source, so nothing is judged by it.
+    """
 
     netdev: str
     gbps: float | None
     fault: Mapping[str, str] | None = None
     ends: tuple[End, ...] = ()
     mtu: int | None = None
+    latency_us: float | None = None
 
 
 @dataclass(frozen=True)

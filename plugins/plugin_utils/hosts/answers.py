@@ -179,6 +179,7 @@ class Measured(TypedDict):
     listening_after_s: float | None
     output: str
     counters: dict[str, Annotated[list[int], Counted(2)]]  # both readings
+    latency_us: float | None
     figures: Figures | None
     fault: Fault | None
 
@@ -220,6 +221,7 @@ class Proof(TypedDict):
     phase: str | None
     phases: dict[str, float]
     warm: Warm | None
+    remark: dict[str, str] | None
 
 
 class Result(TypedDict):

@@ -96,6 +96,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[Record]:
         *(each for each in findings if each["severity"] == "warn" and not each["accepted"]),
         *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
         *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
+        *(warning for name, proof in hosts.items() for warning in _remarks(name, proof)),
     ):
         group = groups.setdefault((warning["id"], warning["fact"], warning["way_out"]), {**warning, "hosts": []})
         group["hosts"].append(warning["host"])
@@ -334,6 +335,7 @@ def _pairing_model(pairing: Mapping[str, Any]) -> Record:
     return {
         "title": title_of(pairing),
         "rails": " + ".join(_number(rail["gbps"]) for rail in pairing["figures"]["rails"]),
+        "latency": " + ".join(_number(us) for rail in pairing["figures"]["rails"] if (us := rail.get("latency_us"))),
         "gbps": None if total is None else _number(total),
         "gbytes": None if total is None else f"{total / 8:.2f}",
         "least": _number(pairing["least_gbps"]),
@@ -349,6 +351,12 @@ def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
         "fact": pairing["text"],
         "way_out": pairing["way_out"],
     }
+
+
+def _remarks(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """What a unit says of itself that is not as it should be, though it serves."""
+    said = [remark for served in services_of(proof) if (remark := served.get("remark"))]
+    return [{"host": host, "id": each["verdict"], "fact": each["text"], "way_out": each["way_out"]} for each in said]
 
 
 def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:

@@ -223,6 +223,7 @@ def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, 
         fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,
         ends=read,
         mtu=figures.get("mtu"),
+        latency_us=next((us for result in both if (us := result.get("latency_us"))), None),
     )
 
 

@@ -26,6 +26,7 @@ def render(document: Mapping[str, Any]) -> str:
         ("gb10_pairing_ok", "1 where the verdict of a link between two hosts is no error.", _pairings),
         ("gb10_pairing_gbps", "Gb/s of a link between two hosts, all its rails at once.", _sums),
         ("gb10_rail_gbps", "Gb/s of one rail between two hosts.", _rails),
+        ("gb10_rail_latency_seconds", "Half a round trip of 2 bytes over one rail between two hosts.", _latencies),
         ("gb10_ping_ok", "1 where a peer answers unfragmented packets of the MTU over a rail.", _pings),
         ("gb10_ping_rtt_seconds", "Average round trip over a rail.", _round_trips),
         ("gb10_cable_as_planned", "1 where a port leads to whom the plan says.", _cables),
@@ -75,6 +76,13 @@ def _rails(document: Mapping[str, Any]) -> Iterator[Sample]:
         for rail in pairing["figures"]["rails"]:
             if rail["gbps"] is not None:
                 yield {**labels, "rail": rail["netdev"]}, rail["gbps"]
+
+
+def _latencies(document: Mapping[str, Any]) -> Iterator[Sample]:
+    for labels, pairing in _each_pairing(document):
+        for rail in pairing["figures"]["rails"]:
+            if rail.get("latency_us"):
+                yield {**labels, "rail": rail["netdev"]}, rail["latency_us"] / 1e6
 
 
 def _each_ping(document: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:

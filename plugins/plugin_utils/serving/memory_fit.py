@@ -82,15 +82,27 @@ class Fit:
         return sum(self.need.values())
 
 
-def parallel(geometry: Geometry, hosts: int) -> tuple[int, int]:
-    """Tensor and pipeline parallel size: hosts share each layer where they divide the heads, else the layers."""
-    heads = [geometry.query_heads] + ([geometry.linear.value_heads] if geometry.linear else [])
-    shared = all(count % hosts == 0 for count in heads)
-    # vLLM starts only where each host gets as many KV heads, or each KV head as many hosts.
-    shared = shared and all(
-        each.kv_heads % hosts == 0 or hosts % each.kv_heads == 0 for each in kinds(geometry) if each.kv_heads
-    )
-    return (hosts, 1) if shared else (1, hosts)
+def parallel(geometry: Geometry, hosts: int, tensor: int = 0) -> tuple[int, int]:
+    """Tensor and pipeline parallel size: hosts share each layer where vLLM can divide it by them, else the layers.
+
+    `tensor` is the size that somebody asks for; 0 leaves the choice.
+    """
+    if tensor and hosts % tensor == 0:
+        return tensor, hosts // tensor
+    return (1, hosts) if uneven(geometry, hosts) else (hosts, 1)
+
+
+def uneven(geometry: Geometry, hosts: int) -> str:
+    """What of a layer vLLM cannot divide by so many hosts, at which its start ends; empty where there is nothing."""
+    counts = {"query heads": geometry.query_heads, "heads of linear attention": 0}
+    if geometry.linear:
+        counts["heads of linear attention"] = geometry.linear.value_heads
+    odd = [f"{count} {name}" for name, count in counts.items() if count % hosts]
+    # Each host gets as many KV heads, or each KV head as many hosts.
+    of_keys = {each.kv_heads for each in kinds(geometry) if each.kv_heads}
+    odd += [f"{count} KV heads" for count in sorted(of_keys) if count % hosts and hosts % count]
+    odd += [f"a width of {width}" for width in geometry.widths if width % hosts]
+    return f"{' and '.join(odd)} do not divide by {hosts}" if odd else ""
 
 
 def kinds(geometry: Geometry) -> tuple[Attention, ...]:

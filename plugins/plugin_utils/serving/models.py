@@ -51,6 +51,7 @@ class Geometry:
     ] = ()  # by kind, where the model's own files say it; then the fields above are not used
     hidden: int = 0
     vocabulary: int = 0
+    widths: tuple[int, ...] = ()  # of the networks and experts between two layers of attention; empty: not known
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,7 @@ def of_facts(facts: ModelFacts) -> Model:
         attention=facts.kept,
         hidden=facts.hidden,
         vocabulary=facts.vocabulary,
+        widths=facts.widths,
     )
     if known and checkpoint:
         one = checkpoint  # what a log says of loaded weights is better than any sum

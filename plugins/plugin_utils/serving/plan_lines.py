@@ -9,7 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, memory_fit, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def variables(plan: Plan) -> dict[str, Any]:
         "vllm_accept": {rule.id: rule.accepted for rule in plan.fired if rule.accepted},
     }
     tensor = _whole(arguments.get("--tensor-parallel-size"))
-    if tensor and tensor != plan.hosts:
+    # The role takes all hosts where it can divide a layer by them, and leaves the layers whole where not.
+    if tensor and (tensor != plan.hosts or memory_fit.uneven(plan.model.geometry, tensor)):
         values["vllm_tensor_parallel_size"] = tensor
     if arguments.get("--distributed-executor-backend") == "ray":
         values["vllm_executor"] = "ray"  # the role sets Ray's environment; vllm_ray_token is the user's own secret

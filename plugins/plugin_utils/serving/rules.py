@@ -74,6 +74,7 @@ class Profile:
     speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
     fabric: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against names pinned for NCCL and Gloo
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
+    uneven: str = ""  # what of a layer does not divide by the hosts that are to share it; empty: all, or nobody knows
     cuda: str | None = None  # of the image; None: unknown
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
     engine: str = ""  # why vLLM itself, asked before, does not take it
@@ -386,6 +387,10 @@ def _world(_too_large: str, facts: _Facts) -> list[str] | None:
     return [f"{given}: {ranks:g} ranks on {host_count(facts.profile.hosts)}"]
 
 
+def _shares(_uneven: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.uneven] if facts.profile.uneven else None
+
+
 def _encoder(_missing: str, facts: _Facts) -> list[str] | None:
     return [f"the weights of {facts.profile.model} have no encoder"] if facts.profile.encoder_missing else None
 
@@ -435,6 +440,7 @@ _MATCHERS: dict[str, Any] = {
     "cuda": _cuda,
     "drafts": _drafts,
     "world": _world,
+    "shares": _shares,
     "encoder": _encoder,
     "doubts": _doubts,
     "engine": _engine,

@@ -281,7 +281,7 @@ def plan(
     if choice.checkpoint is None or choice.fit is None:
         found = replace(found, less=wanted.less(found, smallest))
         return _without_checkpoint(found, smallest, only)
-    needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
+    needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor, flags)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
     served = _learned(served, wanted, smallest, starts or {}, flags, asked)
     return _judged(served, accepted or {}, driver, judge, draft)
@@ -324,7 +324,7 @@ def _served(
         expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *((f"{words}: {why}",) if of_task else ())),
-        because={**_because(fit), **needs.because, **dict.fromkeys(of_task, why)},
+        because={**_because(fit, model, hosts), **needs.because, **dict.fromkeys(of_task, why)},
     )
 
 
@@ -449,23 +449,23 @@ def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, st
     }
 
 
-def _because(fit: memory_fit.Fit) -> dict[str, str]:
+def _because(fit: memory_fit.Fit, model: Model, hosts: int) -> dict[str, str]:
     """Return why what was computed is as it is."""
-    data = catalog.load("models")["fit"]
+    data, uneven = catalog.load("models")["fit"], memory_fit.uneven(model.geometry, hosts)
     return {
         "--max-model-len": fit.reason or f"what each of {fit.concurrency} requests at once has room for",
         "--max-num-seqs": data["concurrency"]["source"],
         "--max-num-batched-tokens": data["batched_tokens"]["source"],
         "--gpu-memory-utilization": f"the model takes {fit.needed:.1f} of {fit.total:.0f} GiB on each host",
         "--kv-cache-dtype": data["kv_cache_dtype"]["source"],
-        "--tensor-parallel-size": "hosts share each layer where they divide its heads, else the layers",
+        "--tensor-parallel-size": f"{uneven}, so hosts share the layers" if uneven else "hosts share each layer",
     }
 
 
-def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
+def _cluster(model: Model, hosts: int, executor: str, flags: Flags) -> dict[str, str | None]:
     if hosts == 1:
         return {}
-    tensor, pipeline = memory_fit.parallel(model.geometry, hosts)
+    tensor, pipeline = memory_fit.parallel(model.geometry, hosts, int(_number(flags, "--tensor-parallel-size")))
     return {
         "--tensor-parallel-size": str(tensor),
         **({"--pipeline-parallel-size": str(pipeline)} if pipeline > 1 else {}),

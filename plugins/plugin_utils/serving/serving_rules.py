@@ -171,6 +171,7 @@ def profile(command: Command) -> rules.Profile:
         driver=command.driver,
         api_key=command.api_key,
         memory=command.memory,
+        uneven=_uneven(entry, flags),
         speculation=tuple(objections.items()),
         measured=entry.measured if entry else True,
         task=entry.task if entry else models.CHAT,
@@ -181,6 +182,16 @@ def profile(command: Command) -> rules.Profile:
         fabric=command.fabric,
         engine=command.engine,
     )
+
+
+def _uneven(entry: Model | None, flags: Flags) -> str:
+    """What of a layer does not divide by the hosts that are to share it."""
+    tensor = flags.get("--tensor-parallel-size") or ""
+    if entry is None or not tensor.isdecimal() or int(tensor) < 1:
+        return ""
+    # Whole experts lie on each host then; of a dense layer beside them nothing is known to be odd.
+    whole = {"widths": ()} if "--enable-expert-parallel" in flags else {}
+    return memory_fit.uneven(replace(entry.geometry, **whole), int(tensor))
 
 
 def version_in(image: str, version: str | None) -> str | None:

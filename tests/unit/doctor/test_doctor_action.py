@@ -310,13 +310,16 @@ def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(plays: Plays
     play = "- hosts: sparks\n  tasks:\n  - ansible.builtin.group_by: {key: '{{ gb10_cluster }}'}\n" + PLAY
     hosts = {
         f"spark-{name}": {"ansible_host": "kind-away", "gb10_cluster": cluster, "fabric_topology": "switch"}
-        for name, cluster in zip("abcd", ["one", "one", "two", "two"], strict=True)
+        for name, cluster in zip("abcdef", ["one", "one", "two", "two", "three", "three"], strict=True)
     }
+    for name in "ef":
+        hosts[f"spark-{name}"]["fabric_network"] = "192.168.102.0/23"
     rc, output = plays.play(hosts, play.replace("  tasks", "  gather_facts: false\n  tasks", 1))
     assert rc == 4
     said = "bad_variable: fabric_network gives 192.168.100.0/24, 192.168.101.0/24 to one and to two"
     # group_by puts whoever answers first at the head of the cluster, and the head speaks for it.
     assert [name for name in "ab" if f"spark-{name}: {said}" in output] in (["a"], ["b"]), output
+    assert "a fabric_network of its own, for example 192.168.104.0/23" in output, "the first that nobody has"
 
 
 def test_the_paths_of_minimum_free_are_asked_for(plays: Plays) -> None:

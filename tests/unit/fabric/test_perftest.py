@@ -330,3 +330,41 @@ def test_ten_megabytes_are_read() -> None:
     assert report is not None and report.gbps == 97.51
     assert perftest.classify(filler, 1).name == "failed"
     assert time.process_time() - started < 10
+
+
+# What perftest prints of a latency, but for its last column; the line between is of a CPU whose clock moves.
+LATENCY = """\
+---------------------------------------------------------------------------------------
+                    RDMA_Write Latency Test
+ Mtu             : 4096[B]
+ GID index       : 3
+---------------------------------------------------------------------------------------
+ local address: LID 0000 QPN 0x0107 PSN 0x81dd10 RKey 0x1fddbc VAddr 0x000000023bd000
+ GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:168:100:11
+ remote address: LID 0000 QPN 0x0107 PSN 0x41001a RKey 0x1fddbc VAddr 0x00000000bf9000
+ GID: 00:00:00:00:00:00:00:00:00:00:255:255:192:168:100:10
+---------------------------------------------------------------------------------------
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]   t_stdev[usec]   99% percentile[usec]
+Conflicting CPU frequency values detected: 2200.000000 != 1040.353000. CPU Frequency is not max.
+ 2       1000          1.40           6.81         1.47                1.50             0.11            1.93
+---------------------------------------------------------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "figure"),
+    [
+        (("", ""), 1.47),
+        (("        1.47  ", "        0.00  "), None),  # it could not time its clock
+        (("168:100:10\n", "168:100:12\n"), None),  # another host answered
+        (("t_typical", "t_avg"), None),  # a test by duration has other columns
+        (("\n 2  ", "\n 8388608  "), None),  # a size that nobody asked for
+    ],
+)
+def test_latency_of_the_rail_that_was_asked_for(change: tuple[str, str], figure: float | None) -> None:
+    assert perftest.parse_latency(LATENCY.replace(*change) if change[0] else LATENCY, CLIENT) == figure
+
+
+def test_a_latency_that_broke_off_is_none() -> None:
+    end = LATENCY.index("1.47")
+    assert all(perftest.parse_latency(LATENCY[:cut], CLIENT) is None for cut in range(0, end, 40))

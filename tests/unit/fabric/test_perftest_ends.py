@@ -471,3 +471,44 @@ def test_faults_are_told_with_their_way_out() -> None:
     results = [{"name": "p0", "fault": fault}, {"name": "p1", "fault": None}]
     assert perftest_ends.told(results) == "p0: port_down: rocep1s0f0 is down\n    Fix: plug the cable in"
     assert not perftest_ends.told(results[1:])
+
+
+COLUMNS = "BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+ROW = "65536      5000           0.00               97.51              0.1"
+LATENCY = STAND_IN.replace(COLUMNS, "t_min[usec] t_max[usec] t_typical[usec]").replace(ROW, "2 1000 1.40 6.81 1.47")
+HANGS = HEAD + "import time; time.sleep(60)"
+
+
+def with_latency(tmp_path: Path, script: str, *tests: Test, bandwidth: str = STAND_IN) -> list[dict[str, Any]]:
+    executable = install(tmp_path, bandwidth)
+    (tmp_path / "lat").mkdir()
+    latency = install(tmp_path / "lat", script)
+    hcas = [hca(test.address) for test in tests]
+    limits = {"pairing_timeout_s": 10, "deadline_s": 30}
+    version, results = perftest_ends.run_ends(tests, hcas, executable=executable, latency=latency, **limits)
+    assert misfit("ib_write_bw", {"version": version, "tests": results}) is None
+    return results
+
+
+def both(port: int) -> tuple[Test, Test]:
+    return replace(make_test("client", port), name="its client"), make_test("server", port)
+
+
+def test_latency_is_measured_after_the_bandwidth(tmp_path: Path, port: int) -> None:
+    results = with_latency(tmp_path, LATENCY, *both(port))
+    assert [(each["figures"]["gbps"], each["latency_us"]) for each in results] == [(97.51, 1.47)] * 2
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 1\n", HEAD + "print('nothing')", HANGS])
+def test_without_a_latency_the_bandwidth_stands(
+    tmp_path: Path, port: int, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perftest_ends, "LATENCY_S", 0.2)
+    results = with_latency(tmp_path, script, *both(port))
+    assert [(each["state"], each["fault"], each["latency_us"]) for each in results] == [("ok", None, None)] * 2
+
+
+def test_a_rail_that_failed_is_not_asked_for_its_latency(tmp_path: Path, port: int) -> None:
+    asked, fails = tmp_path / "asked", "#!/bin/sh\nexit 1\n"
+    (result,) = with_latency(tmp_path, f"#!/bin/sh\ntouch {asked}\n", make_test("server", port), bandwidth=fails)
+    assert (result["state"], result["latency_us"], asked.exists()) == ("failed", None, False)

@@ -714,6 +714,14 @@ def test_the_last_failure_of_the_unit() -> None:
     assert unit_status.parse_status(json.dumps({"phase": "ready"}))[0]["verdict"] is None
 
 
+def test_what_the_unit_remarks_though_it_serves() -> None:
+    remark = {"verdict": "fabric_half_idle", "text": "overriding dev 2 with dev 0", "way_out": "each rail a subnet"}
+    values, _reasons = unit_status.parse_status(json.dumps({"phase": "ready", "remark": remark}))
+    assert (values["remark"], values["remark_text"]) == ("fabric_half_idle", "overriding dev 2 with dev 0")
+    with pytest.raises(Unknown):
+        unit_status.parse_status(json.dumps({"phase": "ready", "remark": "x"}))
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("32.0 GT/s PCIe", 32), ("200 Gb/sec (4X HDR)", 200), ("4", 4), ("Unknown", None), ("", None), (None, None)],

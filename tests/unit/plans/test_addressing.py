@@ -75,6 +75,9 @@ def test_ring_cables_p1_to_the_next_p0() -> None:
     environment = result["hosts"]["spark-1"]["environment"]
     assert environment["NCCL_IB_MERGE_NICS"] == "0" and environment["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
     assert environment["NCCL_IB_ADDR_RANGE"] == "10.32.0.0/21", "six subnets need a /21"
+    # The line of a rail that is given up has the level INFO; a pair and a switch keep WARN, which the role vllm says.
+    assert (environment["NCCL_DEBUG"], environment["NCCL_DEBUG_SUBSYS"]) == ("INFO", "NET")
+    assert "NCCL_DEBUG" not in make("switch", 3)["hosts"]["spark-1"]["environment"]
 
 
 def test_switch_joins_all_hosts_in_one_subnet_per_rail() -> None:
@@ -274,10 +277,18 @@ def test_a_port_without_its_twin_on_both_hosts_is_refused() -> None:
         plan("pair", ["a", "b"], facts)
 
 
-def test_the_network_that_a_refusal_names_will_do() -> None:
-    with pytest.raises(PlanError) as error:
-        make("ring", 3, network="192.168.100.0/22")
-    assert make("ring", 3, network=str(error.value).rpartition(" ")[2])["subnets"]
+@pytest.mark.parametrize("count", range(3, 9))
+def test_the_network_that_a_refusal_names_will_do(count: int) -> None:
+    with pytest.raises(PlanError, match=f"this fabric needs {2 * count} ") as error:
+        make("ring", count, network="192.168.100.0/22")
+    assert len(make("ring", count, network=str(error.value).rpartition(" ")[2])["subnets"]) == 2 * count
+
+
+@pytest.mark.parametrize("count", range(3, 9))
+def test_all_pairs_of_three_to_eight_hosts_take_as_many_rounds_as_a_host_has_partners(count: int) -> None:
+    schedule = rounds(cluster("switch", count))
+    assert len(schedule) == count - 1 + count % 2, "with a bye for one host in each round of an odd number"
+    assert {len(tests) for tests in schedule} == {count - count % 2}
 
 
 def test_a_port_that_a_ring_lacks_is_no_matter_of_fabric_ports() -> None:

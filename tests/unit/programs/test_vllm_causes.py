@@ -246,6 +246,24 @@ def test_rails_that_carry_nothing_are_a_remark_and_no_end() -> None:
     log = read(*RING, "Application startup complete.")
     assert (log.phase, log.fault, log.remark and log.remark.verdict) == ("ready", None, "fabric_half_idle")
     assert read(RING[0]).remark is None
+    capped = read("warning: IB_HCA lists 4 devices but listener GID publication is capped at 2").remark
+    assert capped and capped.verdict == "fabric_half_idle"
+
+
+def test_what_nccl_says_of_a_sound_ring_at_this_level_is_no_fault() -> None:
+    """Lines of NCCL's source with the subsystem NET, of a start that goes well."""
+    log = read(
+        "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal net plugin.",
+        "NCCL INFO NCCL_IB_HCA set to =rocep1s0f0:1,roceP2p1s0f0:1,rocep1s0f1:1,roceP2p1s0f1:1",
+        RING[0],
+        "NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'rocep1s0f0'",
+        "NCCL INFO NET/IB: NCCL Dev 1 IbDev 1 Port 1 qpn 263 mtu 5 query_ece={supported=1, vendor_id=0x15b3} GID 3",
+        "NCCL INFO Using network IB",
+        "NCCL INFO NET/IB: Subnet-aware routing: overriding dev 1 with dev 0",  # p1 to p0: the peer is behind p0
+        "NCCL INFO NET/IB: Subnet-aware routing: overriding dev 3 with dev 0",
+        "Application startup complete.",
+    )
+    assert (log.phase, log.fault, log.remark) == ("ready", None, None)
 
 
 # Exit status, what Docker or the image says, and whose failure it is. docker CLI 28.2.2.

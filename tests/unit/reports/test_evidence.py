@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
 )
 
 from tests.support.evidence import SCHEMA
-from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, WARNING, documents, proof, services, thresholds
+from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, SERVING, WARNING, documents, proof, services, thresholds
 
 DOCUMENTS = documents()
 
@@ -570,6 +570,39 @@ def test_the_same_warning_of_many_hosts_is_one_and_the_header_counts_it() -> Non
     page = evidence_page.render(DOCUMENTS["pair-virtual"])
     assert page.index("1 warning</span>") < page.index("<main>") and page.count("CVE-2026-24260") == 1
     assert evidence_page.page_model(DOCUMENTS["ring"])["warned"] is None
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_ring_that_leaves_cables_idle_is_warned_of_by_its_proof(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HOSTS, "ring", [f"spark-{name}" for name in "abcd"[:count]])
+    hosts = proof("ring")
+    remark = {"verdict": "fabric_half_idle", "text": "overriding dev 2 with dev 0", "way_out": "each rail a subnet"}
+    for host in hosts.values():
+        host["serving"] = {**(host["serving"] or SERVING), "remark": remark}
+    document = build(hosts)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+    assert (document["verdict"], len(document["clusters"][0]["pairings"])) == ("healthy", count)
+    [warning] = evidence_page.page_model(document)["warnings"]
+    assert (warning["id"], warning["host"]) == ("fabric_half_idle", ", ".join(hosts))
+
+
+def test_latency_stands_beside_the_bandwidth_and_judges_nothing() -> None:
+    hosts = proof("pair")
+    slow = proof("pair")
+    for host in slow.values():
+        for test in host["bandwidth"]:
+            test["latency_us"] = 900.0 if test["end"] == "client" else None
+    found = [build(each) for each in (hosts, slow)]
+    assert [document["verdict"] for document in found] == ["healthy", "healthy"]
+    assert [evidence_page.page_model(each)["pairings"][0]["latency"] for each in found] == ["1.47 + 1.47", "900 + 900"]
+    assert 'gb10_rail_latency_seconds{cluster="pair1"' in metrics.render(found[0])
+    assert 'rail="enp1s0f0np0"} 1.47e-06' in metrics.render(found[0])
+    for host in hosts.values():
+        for test in host["bandwidth"]:
+            del test["latency_us"]  # a proof of an older version
+    older = build(hosts)
+    assert evidence_page.page_model(older)["pairings"][0]["latency"] == ""
+    assert "gb10_rail_latency_seconds" not in metrics.render(older)
 
 
 def test_hosts_that_are_no_sparks_say_so() -> None:

@@ -303,6 +303,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "cuda_13_2_driver": (made(cuda="13.2.1", driver="580.142"), made(cuda="13.2.1", driver="595.10")),
     "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
+    "layers_uneven": (made("-tp 3", hosts=3, uneven="8 KV heads do not divide by 3"), made("-tp 3", hosts=3)),
     "nccl_2_28_9": (made(hosts=2), made(hosts=2, version="0.28.0")),
     "nccl_inline": (
         made(hosts=2, **env(NCCL_IB_USE_INLINE="1", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
@@ -98,6 +99,25 @@ def test_hosts_share_layers_where_they_divide_the_kv_heads_too() -> None:
     assert [memory_fit.parallel(geometry, hosts) for hosts in (2, 3, 4, 8)] == [(2, 1), (1, 3), (4, 1), (8, 1)]
     read = replace(geometry, linear=None, attention=(Attention("full", 16, kv_heads=4, key_dim=256, value_dim=256),))
     assert [memory_fit.parallel(read, hosts) for hosts in (2, 3, 4, 8)] == [(2, 1), (1, 3), (4, 1), (8, 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "hosts", "said"),
+    [
+        ({}, 4, ""),
+        ({}, 3, "64 query heads and 8 KV heads do not divide by 3"),
+        ({"query_heads": 48}, 3, "8 KV heads do not divide by 3"),
+        ({"query_heads": 48, "kv_heads": 1}, 3, ""),  # the one KV head is on each host
+        ({"query_heads": 48, "kv_heads": 0, "latent": 576}, 3, ""),  # so is the latent of MLA
+        ({"query_heads": 48, "kv_heads": 12, "widths": (1536, 2048)}, 3, "a width of 2048 do not divide by 3"),
+        ({"query_heads": 48, "kv_heads": 12, "widths": (1536,)}, 3, ""),
+    ],
+)
+def test_what_three_hosts_cannot_divide(change: dict[str, Any], hosts: int, said: str) -> None:
+    geometry = replace(known("openai/gpt-oss-120b")[0].geometry, **change)
+    assert memory_fit.uneven(geometry, hosts) == said
+    assert memory_fit.parallel(geometry, hosts) == ((1, hosts) if said else (hosts, 1))
+    assert memory_fit.parallel(geometry, hosts, hosts) == (hosts, 1), "who asks for it gets it, and the rule's word"
 
 
 def test_a_kv_head_is_not_cut_and_a_latent_is_everywhere() -> None:

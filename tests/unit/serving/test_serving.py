@@ -512,6 +512,14 @@ def test_the_unit_says_why_there_is_no_use_in_waiting(
     assert proof.phase == status.get("phase") and proof.text and proof.way_out
 
 
+@pytest.mark.parametrize("remark", [None, "x", {"verdict": "fabric_half_idle", "text": "t", "way_out": "w", "more": 1}])
+def test_what_the_unit_remarks_is_in_the_proof_and_no_verdict(remark: Any) -> None:
+    proof = Server(health=[Reply(200)]).probe(status=lambda: {"phase": "ready", "remark": remark})
+    assert proof.verdict == "serving"
+    wanted = {"verdict": "fabric_half_idle", "text": "t", "way_out": "w"} if isinstance(remark, dict) else None
+    assert proof.remark == wanted
+
+
 def test_a_unit_that_starts_again_is_waited_for() -> None:
     """Its failure is that of the life before, and another one begins while we look."""
     said = [unit_says("failed", failures=2), unit_says("failed", failures=2), unit_says("weights", failures=2)]

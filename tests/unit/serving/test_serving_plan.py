@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan im
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_rules import Command
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
+PATCHED = {"layers_uneven": "our image is made for three"}
 ONE, TWO = [121.63 * GIB], [121.63 * GIB] * 2
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 
@@ -71,6 +72,22 @@ def test_hosts_that_do_not_divide_the_heads_share_the_layers() -> None:
     found = plan("Qwen/Qwen3.5-397B-A17B", ONE * 3)
     assert (found.arguments["--tensor-parallel-size"], found.arguments["--pipeline-parallel-size"]) == ("1", "3")
     assert found.variables["vllm_tensor_parallel_size"] == 1
+
+
+def test_three_hosts_share_a_layer_only_where_vllm_can_divide_it() -> None:
+    asked = plan("openai/gpt-oss-120b", ONE * 3, settings={"tensor-parallel-size": "3"})
+    assert [rule.id for rule in asked.fired if rule.refuses] == ["layers_uneven"]
+    assert "64 query heads and 8 KV heads do not divide by 3" in asked.fired[0].text
+    free = plan("openai/gpt-oss-120b", ONE * 3)
+    assert not free.refused and free.because["--tensor-parallel-size"].startswith("64 query heads and 8 KV heads")
+    built = plan("openai/gpt-oss-120b", ONE * 3, settings={"tensor-parallel-size": "3"}, accepted=PATCHED)
+    assert not built.refused and "--pipeline-parallel-size" not in built.arguments
+    assert built.variables["vllm_tensor_parallel_size"] == 3, "else the role would plan stages"
+
+
+def test_hosts_that_share_a_layer_in_groups_have_a_stage_for_each_group() -> None:
+    found = plan("openai/gpt-oss-120b", ONE * 4, settings={"tensor-parallel-size": "2"})
+    assert not found.refused and found.arguments["--pipeline-parallel-size"] == "2"
 
 
 def test_the_smallest_host_counts() -> None:

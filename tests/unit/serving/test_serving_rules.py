@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 
 from tests.support.proofs import spark
+from tests.support.services import only_service
 
 NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 OURS = "registry.example/ours@sha256:" + "0" * 64
@@ -362,3 +363,32 @@ def test_only_a_host_that_serves_reads_these_catalogs(serves: bool, says: str, t
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
     )
     assert done.stdout.strip() == says, done.stderr
+
+
+def three(**variables: Any) -> View:
+    members = ("spark-a", "spark-b", "spark-c")
+    said = SAID | {"vllm_flags": "plan", "fabric_topology": "ring", "fabric_network": "192.168.96.0/21"} | variables
+    facts = {host: spark(host=host) for host in members}
+    others = {host: facts[host] for host in members[1:]}
+    return View("spark-a", facts["spark-a"], said, members, others, dict.fromkeys(others, said))
+
+
+@pytest.mark.parametrize(
+    ("said", "size", "stages"),
+    [({}, 1, 3), ({"vllm_tensor_parallel_size": 3, "vllm_accept": {"layers_uneven": "our image can"}}, 3, 1)],
+)
+def test_a_ring_of_three_shares_the_layers_or_each_layer(said: dict[str, Any], size: int, stages: int) -> None:
+    made = only_service(three(**said))
+    assert made.refusals == () and made.joint_refusals == ()
+    words = " ".join(made.argv)
+    assert f"--tensor-parallel-size {size}" in words
+    assert (f"--pipeline-parallel-size {stages}" in words) == (stages > 1)
+
+
+@pytest.mark.parametrize("said", [{"vllm_tensor_parallel_size": 3}, {"vllm_flags": "none"}])
+def test_a_ring_of_three_that_would_divide_eight_kv_heads_is_refused_before_anything_is_touched(
+    said: dict[str, Any],
+) -> None:
+    text = only(render("vllm", three(**said)))
+    assert "layers_uneven" in text and "64 query heads and 8 KV heads do not divide by 3" in text
+    assert "vllm_tensor_parallel_size 1" in text and "vllm_accept" in text

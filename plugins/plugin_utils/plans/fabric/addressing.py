@@ -447,6 +447,8 @@ def _environment(topology: str, profiles: Sequence[Profile], control: str, addre
     if topology == "ring":
         # Rails of one host lead to different neighbours, so they must not be fused into one logical NIC.
         environment["NCCL_IB_MERGE_NICS"] = "0"
+        # At this level alone it says that it takes a rail for another one; its other parts say no more than else.
+        environment |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "NET"}
     return environment
 
 

@@ -109,6 +109,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         hidden=text.whole(*layer_reader.HIDDEN),
         vocabulary=text.whole(*layer_reader.WORDS),
         query_heads=text.layered(*layer_reader.QUERY_HEADS),
+        widths=parameters.widths(text, layers),
         context=_context(text, tokenizer),
         scaling=_scaling(text)[0],
         experts=parameters.experts(text),

@@ -34,6 +34,7 @@ _BY_HAND = (
     "sampling",
     "doubts",
     "parts",
+    "widths",
 )  # fields of a kind of their own
 
 
@@ -67,6 +68,7 @@ def read(text: bytes, file: str) -> ModelFacts:
         parts=_parts(said.child("parts")),
         sampling=_numbers(said.child("sampling")),
         doubts=tuple(said.texts("doubts")),
+        widths=_widths(said),
     )
     _complete(found, file)
     return found
@@ -139,6 +141,14 @@ def _parts(said: Fields | None) -> Parts:
     _only(said, {each.name for each in fields(Parts)})
     numbers = {name: said.whole(name) for name in said.data if name != "sides_bits"}
     return Parts(**numbers, sides_bits=said.number("sides_bits"))
+
+
+def _widths(said: Fields) -> tuple[int, ...]:
+    items = said.items("widths")
+    wrong = next((item for item in items if isinstance(item, bool) or not isinstance(item, int) or item < 1), None)
+    if wrong is not None:
+        raise said.wrong("widths", wrong, "whole numbers above 0")
+    return tuple(items)
 
 
 def _numbers(said: Fields | None) -> dict[str, float]:

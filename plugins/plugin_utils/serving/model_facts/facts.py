@@ -102,6 +102,7 @@ class ModelFacts:
     hidden: int = 0
     vocabulary: int = 0
     query_heads: int = 0
+    widths: tuple[int, ...] = ()  # of the networks and experts between two layers of attention, each once
     context: int = 0
     scaling: str = ""  # how the context was stretched
     experts: Experts = field(default_factory=Experts)

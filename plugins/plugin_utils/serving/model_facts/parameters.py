@@ -93,6 +93,14 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     return Count(routed, chosen, dense, sides, table, looked_up, table if chats else 0, tied)
 
 
+def widths(config: Fields, layers: Sequence[Layer]) -> tuple[int, ...]:
+    """Of the dense networks and the experts, each once, the smallest first."""
+    hidden = config.whole(*HIDDEN)
+    found = {_width(layer, hidden) for layer in layers if layer.feed == "dense"}
+    found |= {_expert_width(layer.config) for layer in layers if layer.feed == "sparse"}
+    return tuple(sorted(found - {0}))
+
+
 def senses(config: Fields | None) -> int:
     """Of an encoder for images or sound."""
     if config is None:
@@ -149,8 +157,12 @@ def _width(layer: Layer, hidden: int) -> int:
 
 
 def _expert(config: Fields, hidden: int, matrices: int) -> int:
+    return matrices * (config.whole("moe_latent_size", "moe_hidden_size") or hidden) * _expert_width(config)
+
+
+def _expert_width(config: Fields) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
-    return matrices * (config.whole("moe_latent_size", "moe_hidden_size") or hidden) * config.layered(*names, *_WIDTH)
+    return config.layered(*names, *_WIDTH)
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:

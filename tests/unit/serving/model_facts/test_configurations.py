@@ -240,3 +240,8 @@ def test_encoders_at_any_level_are_counted(tmp_path: Path) -> None:
     found = facts({"architectures": ["X"], "thinker_config": inner}, tmp_path)
     assert found.audio and found.vision
     assert found.parameters - facts(PLAIN, tmp_path).parameters == 2 * (4 * 64 + 2 * 8 * 16) + 2 * (4 * 64 + 2 * 8 * 32)
+
+
+def test_widths_are_those_of_dense_networks_and_of_experts(tmp_path: Path) -> None:
+    assert of("GLM-4.5-Air", tmp_path).widths == (1408, 10944)
+    assert models.of_facts(of("Seed-OSS-36B", tmp_path)).geometry.widths == (27648,)

@@ -222,6 +222,7 @@ def test_a_shape_of_a_hundred_thousand_lengths_is_not_multiplied(tmp_path: Path)
         ({"id": "a/b", "architecture": "X", "attention": [{"kind": "half"}]}, "attention[0].kind is 'half'"),
         ({"id": "a/b", "architecture": "X", "attention": [3]}, "attention[0] is 3; expected an object"),
         ({"id": "a/b", "architecture": "X", "version": 7}, "version is 7; expected 1"),
+        ({"id": "a/b", "architecture": "X", "widths": [True]}, "widths is True; expected whole numbers above 0"),
     ],
 )
 def test_a_wrong_file_of_facts(content: Any, words: str, tmp_path: Path) -> None:
