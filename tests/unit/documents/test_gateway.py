@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -740,6 +742,52 @@ def test_health_may_not_be_asked_without_end(gateway: Gateway, heard: list[Any])
     assert set(said) == {200, 429} and said[0] == 200
     assert len(heard) == said.count(200)
     assert status(gateway.send(request("GET /v1/models"))) == 200, "who has a key is not meant"
+
+
+@needs_nginx
+def test_a_client_whose_key_was_taken_back_finishes_no_request_for_ever(tmp_path: Path) -> None:
+    """A request that is half sent stays with the worker that knows the key. It sent a byte a minute, and was served."""
+    port, listener = free_port(), socket.create_server(("127.0.0.1", 0))
+    upstream = Upstream(listener.getsockname()[1])
+    threading.Thread(target=upstream.serve, args=(listener,), daemon=True).start()
+    config, keys = written(tmp_path, port, upstream.port), tmp_path / "keys.conf"
+    limit = f"worker_shutdown_timeout {catalog.load('gateway')['silence']['value']}s;"
+    assert limit in config.read_text()
+    config.write_text(config.read_text().replace(limit, "worker_shutdown_timeout 1s;"))
+    log = Log(tmp_path / "log")
+    with (tmp_path / "stderr").open("wb") as stderr:
+        running = subprocess.Popen(command(config), stderr=stderr)
+    try:
+        await_port(port, running, tmp_path / "stderr")
+        gateway = Gateway(tmp_path, port, upstream, log)
+        whole = request("POST /v1/completions", body=b"x" * 10_000)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+            slow.sendall(whole[:-500])
+            gateway.send(request("GET /v1/models"))
+            keys.write_text("\n".join(line for line in keys.read_text().splitlines() if '"laptop"' not in line))
+            running.send_signal(signal.SIGHUP)
+            while status(gateway.send(request("GET /v1/models"))) != 401:
+                pass
+            upstream.heard.clear()
+            said = _drip(slow, whole[-500:])
+        tally("a request that a client began before its key was taken back", 1, int(b" 200 " in said))
+        assert said == b"" and not upstream.heard
+    finally:
+        running.terminate()
+        running.wait(30)
+        listener.close()
+
+
+def _drip(client: socket.socket, rest: bytes) -> bytes:
+    """Send byte after byte until the other side hangs up, or answers: then that."""
+    try:
+        for at in range(len(rest)):
+            client.sendall(rest[at : at + 1])
+            if select.select([client], [], [], 0.01)[0]:
+                return client.recv(65536)
+        return client.recv(65536)
+    except ConnectionError:
+        return b""
 
 
 @needs_nginx
