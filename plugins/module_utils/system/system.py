@@ -167,7 +167,7 @@ class System:
         A pipe that nobody writes to holds up nobody, and what has no end is none.
         """
         try:
-            with open(self.place(absolute), encoding="utf-8", errors="replace", opener=_open) as file:  # noqa: PTH123
+            with open(self.place(absolute), encoding="utf-8", errors="replace", opener=_open) as file:
                 said = file.read(LARGEST_TEXT + 1)
         except OSError:
             return None
