@@ -111,6 +111,8 @@ def _wrong(one: Seed) -> str | None:
         return f"{one.address or one.name} is no address"
     if not NAME.match(one.name) or one.stick not in (one.name, ALL):
         return f"{one.stick!r} is no stick of {one.name!r}"
+    if not isinstance(one.port, int):
+        return f"{one.port!r} is no port"
     return None if len(one.public_key.split()) == 2 else f"{one.name} has no public key"
 
 
