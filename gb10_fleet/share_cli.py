@@ -159,8 +159,11 @@ class _Share:
             known = ", ".join(sorted(keys)) or "nobody"
             raise Stop(f"{name} has no key; these have one: {known}", Outcome.refused)
         self._bring({**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}, before)
-        rest = f"{counted(len(keys), 'client')} left" if keys else "nobody is left, and port 8443 is closed again"
-        self.person.say(f"{name} is out: its key opens nothing any more; {rest}.")
+        minutes = catalog.load("gateway")["silence"]["value"] // 60
+        rest = f"What it has begun ends within {minutes} minutes; {counted(len(keys), 'client')} left."
+        if not keys:
+            rest = "Nobody is left, and port 8443 is closed again."
+        self.person.say(f"{name} is out: its key opens nothing any more. {rest}")
         return {"revoked": name, "clients": sorted(keys)}
 
     def shared(self, name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ TESTS = (
     "tests/unit/cli/test_cli_discover.py",
     "tests/unit/cli/test_enrol.py",
     "tests/unit/cli/test_playbook_events.py",
+    "tests/unit/cli/test_seed.py",
     "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
     "tests/unit/documents/test_router.py",
@@ -41,12 +42,14 @@ TESTS = (
     "tests/unit/programs/test_join_attacks.py",
     "tests/unit/programs/test_metrics.py",
     "tests/unit/programs/test_recorder.py",
+    "tests/unit/health/test_looks.py",
     "tests/unit/health/test_signs.py",
     "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/images/test_hostile_images.py",
+    "tests/unit/reading/test_other_docker.py",
     "tests/unit/releases/test_trial.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gb10_fleet.seed.documents import HostKey
-from gb10_fleet.seed.settings import Host
+from gb10_fleet.seed.settings import NAME, Host
 
 MANIFEST = "seeds.json"
 _PLACE = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:%_-]*\Z")
@@ -93,14 +93,27 @@ def read(folder: Path) -> dict[str, Seed]:
     try:
         said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         found = {one["name"]: Seed(**one) for one in said["seeds"]}
-        # Whoever hands over a folder may have written it, and these become words of ssh's command line.
-        if wrong := [one for one in found.values() if not _PLACE.match(one.address or one.name)]:
-            raise ValueError(f"{wrong[0].address or wrong[0].name} is no address")
+        if wrong := next(filter(None, map(_wrong, found.values())), None):
+            raise ValueError(wrong)
         return found
     except FileNotFoundError:
         raise NoFolder(f"{folder} has no {MANIFEST}; gb10 seed --out {folder} makes it") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NoFolder(f"{folder / MANIFEST} cannot be read: {error}") from None
+
+
+def _wrong(one: Seed) -> str | None:
+    """What speaks against a seed. Whoever hands over a folder may have written it.
+
+    Its words become some of ssh's command line, and `shred` ends all that lies in the folder of a stick.
+    """
+    if not _PLACE.match(one.address or one.name):
+        return f"{one.address or one.name} is no address"
+    if not NAME.match(one.name) or one.stick not in (one.name, ALL):
+        return f"{one.stick!r} is no stick of {one.name!r}"
+    if not isinstance(one.port, int):
+        return f"{one.port!r} is no port"
+    return None if len(one.public_key.split()) == 2 else f"{one.name} has no public key"
 
 
 def write(
@@ -162,14 +175,22 @@ def _folders(files: Mapping[str, str]) -> set[str]:
 def _clear(folder: Path, stick: str) -> None:
     for path in _secrets(folder, [stick]):
         _overwrite(path)
-    shutil.rmtree(folder / stick, ignore_errors=True)
+    _remove(folder / stick)
 
 
 def _secrets(folder: Path, sticks: Sequence[str]) -> Iterator[Path]:
+    """Never what a link leads to: it may be anybody's."""
     for stick in sticks:
-        yield from (path for path in sorted((folder / stick).rglob("*")) if path.is_file() and not path.is_symlink())
-        if (picture := folder / f"{stick}.iso").is_file():
-            yield picture
+        own, picture = folder / stick, folder / f"{stick}.iso"
+        inside = [] if own.is_symlink() else sorted(own.rglob("*"))
+        yield from (path for path in (*inside, picture) if path.is_file() and not path.is_symlink())
+
+
+def _remove(own: Path) -> None:
+    if own.is_symlink():
+        own.unlink()
+    else:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def shred(folder: Path) -> int:
@@ -179,7 +200,7 @@ def shred(folder: Path) -> int:
     for path in found:
         _overwrite(path)
     for stick in sticks:
-        shutil.rmtree(folder / stick, ignore_errors=True)
+        _remove(folder / stick)
     return len(found)
 
 

@@ -73,7 +73,7 @@ def main() -> int:
 
 def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
     """Note a start, and say whether it may come to a reboot: each start that did not end in good order has cost one."""
-    starts = [each for each in _read(root, STARTS).get("starts", ()) if now_s - each["at_s"] < DAY_S]
+    starts = [each for each in _starts(root) if now_s - each["at_s"] < DAY_S]
     spent = sum(not each["ended"] for each in starts)
     if spent >= rules.per_day:
         sys.stdout.write(
@@ -146,11 +146,21 @@ def _keep_the_last(world: World) -> None:
 
 def _end_in_good_order(root: Path) -> None:
     """Where the disk is full this start stays spent: to fail here would reboot the host because of a stop."""
-    starts = _read(root, STARTS).get("starts", [])
+    starts = _starts(root)
     if starts:
         starts[-1]["ended"] = True
         with contextlib.suppress(OSError):
             _write(root, STARTS, {"starts": starts})
+
+
+def _starts(root: Path) -> list[dict[str, Any]]:
+    """Those that are noted, each as we note it."""
+    found = _read(root, STARTS).get("starts")
+    return [each for each in found if _is_start(each)] if isinstance(found, list) else []
+
+
+def _is_start(said: Any) -> bool:
+    return isinstance(said, dict) and isinstance(said.get("at_s"), (int, float)) and isinstance(said.get("ended"), bool)
 
 
 def _boot(root: Path) -> str:
@@ -161,7 +171,7 @@ def _read(root: Path, name: str) -> dict[str, Any]:
     """What a file of this program has; nothing where it is not there or damaged."""
     try:
         found = json.loads((root / STATE.lstrip("/") / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -29,6 +29,7 @@ IDLE_S = 3.0
 LIFE_S = 15.0
 ANSWER_S = 2.0  # for one caller, who is the gateway of this host
 _HEAD = 65536
+_ENDLESS_S = 1e9  # no load takes so long
 _UTC = "%Y-%m-%dT%H:%M:%SZ"
 _STILL = ("", "stopped")
 
@@ -37,7 +38,7 @@ def read(path: Path) -> dict[str, Any]:
     """What the service says of itself; nothing where it has never run since the boot."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
 
@@ -66,7 +67,7 @@ def _gone(said: Mapping[str, Any], now: float) -> float:
 
 
 def _number(value: Any, default: float) -> float:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS_S
     return float(value) if known else default
 
 

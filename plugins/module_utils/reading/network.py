@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a host may have Python 3.9
 
 COMMAND_DEADLINE_S = 5.0
 MAX_ANCESTORS = 64
-_IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
+_IP = re.compile(r"[0-9A-Fa-f]{0,4}[.:][0-9A-Fa-f.:]{1,45}\Z")  # of what the session says, enough to hand it to `ip`
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
 
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import containers
@@ -61,9 +63,19 @@ def _snapped(host: HostReader) -> list[OtherDocker]:
 
 
 def _rootless(host: HostReader) -> list[OtherDocker]:
-    """A user's own daemon, while it runs; root asks it nothing."""
-    users = [name for name in host.names("/run/user") if host.number(f"/run/user/{name}/docker.pid") is not None]
-    return [{"kind": ROOTLESS, "version": None, "packages": [], "containers": None}] if users else []
+    """A user's own daemon, while it runs. Root asks it nothing, and opens nothing in a folder of that user's.
+
+    A pipe would hold it up there, and a link lead it to a device.
+    """
+    runs = any(_is_file(host.system.place(f"/run/user/{name}/docker.pid")) for name in host.names("/run/user"))
+    return [{"kind": ROOTLESS, "version": None, "packages": [], "containers": None}] if runs else []
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _containers(host: HostReader, kind: str) -> list[str] | None:

@@ -136,7 +136,7 @@ def _last(descriptor: int) -> Writer | None:
     try:
         raw: Any = json.loads(os.pread(descriptor, 4096, 0))
         return Writer(str(raw["run"]), str(raw["since"]), int(raw["pid"]), str(raw["boot"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -24,6 +24,7 @@ T = TypeVar("T")
 # from everything that reads whole directories (sysctl.d, apt.conf.d, systemd), the fixed name lets the next run
 # replace what a killed run left, and the target's name at the end keeps the suffix that validators look at.
 TEMPORARY_PREFIX = ".gb10-new."
+LARGEST_TEXT = 2**26  # characters of a file; far above any sound one
 
 
 class HostError(Exception):
@@ -161,12 +162,16 @@ class System:
             raise
 
     def text(self, absolute: str) -> str | None:
-        """The text of a file; None where it cannot be read, for example because it is absent."""
+        """The text of a file; None where it cannot be read, for example because it is absent.
+
+        A pipe that nobody writes to holds up nobody, and what has no end is none.
+        """
         try:
-            with open(self.place(absolute), encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-                return file.read()
+            with open(self.place(absolute), encoding="utf-8", errors="replace", opener=_open) as file:
+                said = file.read(LARGEST_TEXT + 1)
         except OSError:
             return None
+        return said if len(said) <= LARGEST_TEXT else None
 
     def names(self, absolute: str) -> list[str]:
         """The entries of a directory; none where it cannot be read, for example because it is absent."""
@@ -238,6 +243,10 @@ class System:
                 folders.remove_file(temporary, parent)
                 raise
             folders.sync(parent)
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def sha256(content: bytes) -> str:

@@ -61,7 +61,7 @@ class Notes:
             self.reasons[where] = str(reason)
         except OSError as error:
             self.reasons[where] = error.strerror or "it cannot be read"
-        except ValueError as error:  # a number of a million digits, a name with a NUL in it
+        except (ValueError, RecursionError) as error:  # a number of a million digits, a name with a NUL, deep JSON
             self.reasons[where] = quoted(str(error))
         return None
 

@@ -61,6 +61,19 @@ class Counted(NamedTuple):
         return len(value) == self.number
 
 
+class AtMost(NamedTuple):
+    """A list of so many entries, or fewer."""
+
+    number: int
+
+    @property
+    def wanted(self) -> str:
+        return f"a list of {self.number} at most"
+
+    def holds(self, value: Any) -> bool:
+        return len(value) <= self.number
+
+
 class Filled(NamedTuple):
     """A list with something in it."""
 

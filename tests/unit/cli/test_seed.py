@@ -20,6 +20,7 @@ from yamllint.config import YamlLintConfig
 
 from gb10_fleet import cli
 from gb10_fleet.seed import documents, settings, store
+from tests.support.attacker import tally
 
 CLI = CliRunner()
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt8 me@laptop"
@@ -275,6 +276,31 @@ def test_after_shredding_only_the_list_is_there(tmp_path: Path) -> None:
     result = CLI.invoke(cli.app, ["seed", "--out", str(tmp_path), "--shred", "--json"])
     assert json.loads(result.stdout) == {"outcome": "done", "removed": 4}
     assert [path.name for path in tmp_path.rglob("*")] == ["seeds.json"]
+
+
+@pytest.mark.parametrize("trap", ["path", "above", "link", "link of the image", "name"])
+def test_a_folder_that_was_handed_over_leads_to_no_file_of_ours(tmp_path: Path, trap: str) -> None:
+    """Overwritten and removed was whatever its list named."""
+    seeds, ours = tmp_path / "seeds", tmp_path / "ours"
+    written(seeds)
+    ours.mkdir()
+    (ours / "thesis").write_text("of ours")
+    listed = json.loads((seeds / "seeds.json").read_text())
+    (one,) = listed["seeds"]
+    if trap in ("path", "above"):
+        one["stick"] = str(ours) if trap == "path" else "../ours"
+    elif trap == "name":
+        one["name"] = one["stick"] = "../ours"
+        one["address"] = "192.0.2.11"
+    else:
+        place = seeds / ("spark-a" if trap == "link" else "spark-a.iso")
+        store._clear(seeds, "spark-a")
+        place.symlink_to(ours if trap == "link" else ours / "thesis")
+    (seeds / "seeds.json").write_text(json.dumps(listed))
+    CLI.invoke(cli.app, ["seed", "--out", str(seeds), "--shred"])
+    whole = (ours / "thesis").exists() and (ours / "thesis").read_text() == "of ours"
+    tally("a folder of seeds whose list or links lead elsewhere", 1, not whole)
+    assert whole
 
 
 @pytest.mark.parametrize(

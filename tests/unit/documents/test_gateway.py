@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -234,6 +237,7 @@ class Upstream:
     heard: list[tuple[str, bytes]] = field(default_factory=list)
     go_on: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     health: str = "200 OK"
+    orders: bytes = b""  # further headers of an answer
 
     def serve(self, listener: socket.socket) -> None:
         while True:
@@ -263,7 +267,7 @@ class Upstream:
                     assert self.go_on.acquire(timeout=30)
                     client.sendall(chunk)
                 return
-            client.sendall(b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\nContent-Length: 2\r\n\r\n{}")
+            client.sendall(b"HTTP/1.1 200 OK\r\n%bserver: uvicorn\r\nContent-Length: 2\r\n\r\n{}" % self.orders)
 
 
 class Log:
@@ -383,7 +387,7 @@ def await_port(port: int, running: subprocess.Popen[bytes], stderr: Path) -> Non
 def heard(gateway: Gateway) -> list[tuple[str, bytes]]:
     """What reaches vLLM in one test."""
     gateway.upstream.heard.clear()
-    gateway.upstream.health = "200 OK"
+    gateway.upstream.health, gateway.upstream.orders = "200 OK", b""
     return gateway.upstream.heard
 
 
@@ -735,11 +739,90 @@ def test_a_stranger_does_not_fill_the_log(gateway: Gateway) -> None:
 
 
 @needs_nginx
+@pytest.mark.parametrize("place", ["/v1/models", "/v1/completions", "@served", "@full"])
+def test_an_answer_gives_the_gateway_no_orders(gateway: Gateway, heard: list[Any], place: str) -> None:
+    """A container, or a host behind the router, sent the request of a client on to another place of ours."""
+    gateway.upstream.orders = b"X-Accel-Redirect: %b\r\n" % place.encode()
+    said = gateway.send(request("POST /v1/chat/completions", body=b"{}"))
+    tally("an answer that sends a request on to another place", 1, int(len(heard) != 1 or status(said) != 200))
+    assert status(said) == 200 and body_of(said) == {}
+    assert [head.partition(" HTTP")[0] for head, _ in heard] == ["POST /v1/chat/completions"]
+
+
+@needs_nginx
+def test_an_answer_that_wants_to_be_kept_waits_for_its_reader(tmp_path: Path) -> None:
+    """It was kept in the room of large requests, up to a GiB of it, and other clients got no room."""
+    port, listener = free_port(), socket.create_server(("127.0.0.1", 0))
+    config = written(tmp_path, port, listener.getsockname()[1])
+    Log(tmp_path / "log")
+    with listener, running_nginx(config, port), socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(request("GET /v1/models"))
+        server, _ = listener.accept()
+        with server:
+            server.settimeout(2)
+            server.recv(65536)
+            server.sendall(b"HTTP/1.1 200 OK\r\nX-Accel-Buffering: yes\r\nContent-Length: %d\r\n\r\n" % 2**26)
+            with pytest.raises(TimeoutError):
+                server.sendall(bytes(2**26))
+
+
+@needs_nginx
 def test_health_may_not_be_asked_without_end(gateway: Gateway, heard: list[Any]) -> None:
     said = [status(gateway.send(request("GET /health", key=None), source="127.0.0.79")) for _ in range(60)]
     assert set(said) == {200, 429} and said[0] == 200
     assert len(heard) == said.count(200)
     assert status(gateway.send(request("GET /v1/models"))) == 200, "who has a key is not meant"
+
+
+@needs_nginx
+def test_a_client_whose_key_was_taken_back_finishes_no_request_for_ever(tmp_path: Path) -> None:
+    """A request that is half sent stays with the worker that knows the key. It sent a byte a minute, and was served."""
+    port, listener = free_port(), socket.create_server(("127.0.0.1", 0))
+    upstream = Upstream(listener.getsockname()[1])
+    threading.Thread(target=upstream.serve, args=(listener,), daemon=True).start()
+    config, keys = written(tmp_path, port, upstream.port), tmp_path / "keys.conf"
+    limit = f"worker_shutdown_timeout {catalog.load('gateway')['silence']['value']}s;"
+    assert limit in config.read_text()
+    config.write_text(config.read_text().replace(limit, "worker_shutdown_timeout 1s;"))
+    log = Log(tmp_path / "log")
+    with listener, running_nginx(config, port) as running:
+        gateway = Gateway(tmp_path, port, upstream, log)
+        whole = request("POST /v1/completions", body=b"x" * 10_000)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+            slow.sendall(whole[:-500])
+            gateway.send(request("GET /v1/models"))
+            keys.write_text("\n".join(line for line in keys.read_text().splitlines() if '"laptop"' not in line))
+            running.send_signal(signal.SIGHUP)
+            while status(gateway.send(request("GET /v1/models"))) != 401:
+                pass
+            upstream.heard.clear()
+            said = _drip(slow, whole[-500:])
+        tally("a request that a client began before its key was taken back", 1, int(b" 200 " in said))
+        assert said == b"" and not upstream.heard
+
+
+@contextlib.contextmanager
+def running_nginx(config: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    with (config.parent / "stderr").open("wb") as stderr:
+        running = subprocess.Popen(command(config), stderr=stderr)
+    try:
+        await_port(port, running, config.parent / "stderr")
+        yield running
+    finally:
+        running.terminate()
+        running.wait(30)
+
+
+def _drip(client: socket.socket, rest: bytes) -> bytes:
+    """Send byte after byte until the other side hangs up, or answers: then that."""
+    try:
+        for at in range(len(rest)):
+            client.sendall(rest[at : at + 1])
+            if select.select([client], [], [], 0.01)[0]:
+                return client.recv(65536)
+        return client.recv(65536)
+    except ConnectionError:
+        return b""
 
 
 @needs_nginx

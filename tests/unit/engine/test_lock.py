@@ -109,7 +109,13 @@ def test_a_writer_of_earlier_is_not_taken_for_who_holds_it_now(host: FakeHost) -
         assert "somebody else is reading" in refused(host, "me")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '"x"', '{"run": "dead", "since": "1970"}', "\0" * 9])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[1]", '"x"', '{"run": "dead", "since": "1970"}', "\0" * 9, "[" * 4096),
+        '{"run": "dead", "since": "1970", "pid": 1e999, "boot": ""}',
+    ],
+)
 def test_a_damaged_file_keeps_nobody_out(host: FakeHost, content: str) -> None:
     host.file(lock.LOCK, content)
     write(host, attempt(1))

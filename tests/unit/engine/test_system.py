@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,20 @@ def test_the_hash_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [Listening(), *sys.meta_path])
     sha256(b"abc")
     assert sought == []
+
+
+def test_what_is_no_text_holds_up_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "LARGEST_TEXT", 4)
+    host = system.System(tmp_path)
+    (tmp_path / "text").write_text("four", encoding="utf-8")
+    (tmp_path / "long").write_text("fives", encoding="utf-8")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    assert [host.text(f"/{name}") for name in ("text", "long", "endless", "absent", "")] == ["four", *[None] * 4]
+    flags: list[int] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, how: flags.append(how) or real(path, how | os.O_NONBLOCK))
+    assert host.text("/pipe") == "" and flags[0] & os.O_NONBLOCK, "a pipe without a writer would be waited for"
 
 
 def test_a_call_and_a_look_import_nothing_that_takes_long() -> None:

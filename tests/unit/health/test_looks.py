@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
+from tests.support.attacker import tally
 from tests.support.health import GIB, NOW, RULES, gpu, reading, sample
 from tests.support.looks import look, served
 
@@ -142,6 +143,17 @@ def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None
 def test_an_answer_that_is_not_ours_is_none(line: str, said: str | None) -> None:
     found = looks.of_line(line)
     assert found is None if said is None else said in (found or {})["silent"]
+
+
+@pytest.mark.parametrize("count", [looks.MOST_SERVICES, looks.MOST_SERVICES + 1])
+def test_a_host_has_only_so_many_services(count: int) -> None:
+    """240 of them, which one line has room for, cost a fifth of a core each second."""
+    said = look(NOW, *[served(name=f"s{number}") for number in range(count)])
+    found = looks.of_line(glance.LINE + json.dumps(said)) or {}
+    if count > looks.MOST_SERVICES:
+        tally("a look with more services than a host can have", 1, int("look" in found))
+    assert ("look" in found) is (count <= looks.MOST_SERVICES)
+    assert found.get("silent", "must be a list of 32 at most").endswith("must be a list of 32 at most")
 
 
 def test_a_host_cannot_steer_the_terminal() -> None:

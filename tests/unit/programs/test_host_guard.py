@@ -164,9 +164,16 @@ def test_a_journal_and_a_systemd_that_do_not_listen_are_no_failure(
             gone.close()
 
 
-def test_a_damaged_file_of_its_own_stops_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[", "[" * 100_000, "[1]", '{"starts": 5}', '{"starts": {"a": 1}}', '{"starts": [1, {}]}'),
+        '{"starts": [{"at_s": "now", "ended": 0}]}',
+    ],
+)
+def test_a_damaged_file_of_its_own_stops_nothing(tmp_path: Path, content: str) -> None:
     host = Host(tmp_path, [0.0])
-    (tmp_path / STATE.lstrip("/") / "starts.json").write_text("[")
+    (tmp_path / STATE.lstrip("/") / "starts.json").write_text(content)
     assert may_arm(tmp_path, RULES, 1000)
     host.guard()
 

@@ -85,6 +85,22 @@ def test_gateway_and_router_in_numbers(spark: Spark) -> None:
     assert not [series for series in down if series.startswith(("gb10_router_replica", "gb10_gateway_requests"))]
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *("[", "[" * 100_000, '{"clients": 5}', '{"clients": {"laptop": 5}}', '{"clients": {"laptop": {"2xx": "1"}}}'),
+        '{"cursor": 5, "clients": [1]}',
+    ],
+)
+def test_what_was_kept_and_is_damaged_costs_no_metrics(spark: Spark, kept: str) -> None:
+    for name in ("gateway", "samples", "history"):
+        spark.write(f"/run/gb10-metrics/{name}.json", kept)
+    spark.write("/var/lib/gb10-watchdog/embed.json", kept)
+    found = samples(spark.text(1e6))
+    assert found['gb10_gateway_requests_total{client="laptop",code="2xx"}'] > 0
+    assert 'gb10_service_up{service="vllm"}' in found
+
+
 # As HAProxy 2.6 has said it: spark-b was drained and then stopped, spark-c sleeps, spark-d is down.
 STATES = """1
 # be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +107,20 @@ def test_a_line_that_was_changed_on_the_way_ends_the_call(tmp_path: Path) -> Non
     ours.sendall(seal.seal({"at_s": 2}).replace(b'"at_s": 2', b'"at_s": 3') + seal.seal({"at_s": 4}))
     thread.join(20)
     assert not thread.is_alive() and list(ring.lines(tmp_path, "spark-a")) == [{"at_s": 1}]
+
+
+def test_a_host_that_sends_without_end_is_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wrote 33 MiB a second to the disk of its peer, as one that knows the secret."""
+    waited: list[float] = []
+    monkeypatch.setattr(keep, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
+    sender = Sender(listening(tmp_path, {"127.0.0.1": "spark-a"}))
+    for number in range(50):
+        sender.outbox.put({"at_s": number, "text": "x" * send.LONGEST_TEXT})
+    kept(tmp_path, 50)
+    sender.end()
+    slow = sum(waited) >= 50 * send.LONGEST_TEXT / keep.FASTEST
+    tally("a peer with the secret that fills a disk as fast as it can", 1, int(not slow))
+    assert slow
 
 
 class Impostor:

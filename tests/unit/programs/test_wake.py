@@ -27,6 +27,7 @@ NOW = 1_795_420_800.0  # 2026-11-23T08:00:00Z
         ({"phase": 7, "load_s": "60", "phases": [1], "since": "yesterday"}, 300, "starts now"),
         ({"load_s": -1}, 300, "starts now"),
         ({"load_s": True}, 300, "starts now"),
+        ({"load_s": float("inf")}, 300, "starts now"),
     ],
 )
 def test_what_is_said_and_when_to_ask_again(said: dict[str, Any], seconds: int, words: str) -> None:
@@ -34,7 +35,7 @@ def test_what_is_said_and_when_to_ask_again(said: dict[str, Any], seconds: int, 
     assert found[1] == seconds and words in found[0]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000])
 def test_a_status_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     file = tmp_path / "status.json"
     assert wake.read(file) == {}

@@ -8,10 +8,13 @@ import socket
 import threading
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.other_docker import read_others
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.other_docker import _rootless, read_others
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import database_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+
+from tests.support.attacker import tally
 
 PACKAGES = {"docker.io": "27.5.1-0ubuntu3~24.04.2", "containerd": "1.7.27-0ubuntu1~24.04.1", "vim": "2:9.1"}
 
@@ -72,6 +75,35 @@ def test_a_snap_and_a_users_own(tmp_path: Path) -> None:
     write(tmp_path, "run/user/1000/docker.pid", "4711")
     found = others(host)
     assert [(each["kind"], each["version"]) for each in found] == [("snap", "28.4.0"), ("rootless", None)]
+
+
+@pytest.mark.parametrize("trap", ["pipe", "link to a device", "link to a file", "file without an end"])
+def test_root_opens_nothing_in_a_users_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str) -> None:
+    """A pipe held up each run of the fleet; a link made root open a device, or read /dev/zero into all of memory."""
+    host = host_with(tmp_path, "vim")
+    write(tmp_path, "somewhere", "4711")
+    pid = tmp_path / "run/user/1000/docker.pid"
+    pid.parent.mkdir(parents=True)
+    if trap == "pipe":
+        os.mkfifo(pid)
+    elif trap == "file without an end":
+        pid.touch()
+        os.truncate(pid, 2**40)
+    else:
+        pid.symlink_to("/dev/zero" if trap == "link to a device" else tmp_path / "somewhere")
+    opened: list[str] = []
+
+    def refuse(path: str, *_: object, **__: object) -> int:
+        opened.append(str(path))
+        raise PermissionError(path)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
+    found = _rootless(host)
+    monkeypatch.undo()
+    tally("a trap in a user's folder that root looks into", 1, len(opened))
+    assert not opened
+    assert bool(found) is (trap == "file without an end"), "it is a file, and looks as one of a daemon"
 
 
 def test_podmans_stand_in(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,9 @@ from scripts import test as make_test
 from scripts.gates import Gate, GateFailed, execute, summarise
 from scripts.test import side_by_side
 from tests.support.checkouts import checkout, traps
+
+ROLES = gates.ROOT / "roles"  # of the checkout; the tests have another root
+_PYTHON = re.compile(r"#!/usr/bin/python3([^'\\\n]*)")
 
 
 @pytest.fixture(autouse=True)
@@ -260,3 +264,11 @@ def test_commands_of_a_gate_keep_their_bytecode(monkeypatch: pytest.MonkeyPatch)
     ask = "import sys; print('forbidden' if sys.dont_write_bytecode else 'kept')"
     gate = execute(Gate("example", lambda it: it.run(sys.executable, "-c", ask, cwd=gates.ROOT) and None))
     assert gate.log[-1] == "kept"
+
+
+def test_what_root_starts_on_a_host_takes_no_module_of_its_caller() -> None:
+    """`sudo -E`, or a sudo that keeps HOME, would hand PYTHONPATH or a folder of the caller's on."""
+    places = [*ROLES.glob("*/desired.yml"), *ROLES.glob("*/templates/*")]
+    lines = {(place, line) for place in places for line in _PYTHON.findall(place.read_text(encoding="utf-8"))}
+    assert len(lines) > 5
+    assert not {(place, line) for place, line in lines if not line.startswith(" -I")}

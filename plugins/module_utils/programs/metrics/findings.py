@@ -40,7 +40,7 @@ def kept(host: HostReader, name: str, empty: Any) -> Any:
     """What was kept, or `empty` where it is none of ours."""
     try:
         found = json.loads(host.read(f"{KEPT}/{name}.json") or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return empty
     return found if isinstance(found, type(empty)) else empty
 

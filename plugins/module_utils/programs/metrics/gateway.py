@@ -76,7 +76,7 @@ def of_clients(host: HostReader, notes: Notes, limits: Mapping[str, int], every_
     """What each client was answered since the boot."""
     if not running(host, GATEWAY):
         return []
-    kept = findings.kept(host, "gateway", {})
+    kept = _sound(findings.kept(host, "gateway", {}))
     done = notes.read("gateway", lambda: _count(host, kept, limits, every_s))
     if done is not None:
         kept = done
@@ -86,6 +86,18 @@ def of_clients(host: HostReader, notes: Notes, limits: Mapping[str, int], every_
         for code in _CLASSES:
             found += sample("gb10_gateway_requests_total", codes.get(code, 0), client=client, code=code)
     return found
+
+
+def _sound(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What was kept, as far as this program can have written it: else no later run would write any metrics."""
+    cursor, clients = kept.get("cursor"), kept.get("clients")
+    rows = clients.items() if isinstance(clients, dict) else ()
+    counted = {name: codes for name, codes in rows if isinstance(codes, dict) and _all_counts(codes)}
+    return {"cursor": cursor if isinstance(cursor, str) else "", "clients": counted}
+
+
+def _all_counts(codes: Mapping[str, Any]) -> bool:
+    return all(isinstance(count, int) for count in codes.values())
 
 
 def _count(host: HostReader, kept: Mapping[str, Any], limits: Mapping[str, int], every_s: float) -> dict[str, Any]:

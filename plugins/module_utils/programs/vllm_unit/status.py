@@ -176,7 +176,7 @@ def read_status(path: Path) -> dict[str, Any]:
     """What the last life left; nothing where it cannot be read."""
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return status if isinstance(status, dict) else {}
 

@@ -115,6 +115,6 @@ def _driver(root: Path) -> str:
 def _json(path: Path) -> dict[str, Any]:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
