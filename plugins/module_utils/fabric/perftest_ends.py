@@ -316,7 +316,7 @@ def _run(ends: Sequence[_End], pairing_until: float, until: float) -> None:
 
 
 def _is_ok(end: _End) -> bool:
-    return bool(end.result) and end.result["state"] == "ok"
+    return end.result is not None and end.result["state"] == "ok"
 
 
 def _version(child: Child, clock: Clock) -> tuple[int, int] | None:

@@ -190,8 +190,9 @@ def _uneven(entry: Model | None, flags: Flags) -> str:
     if entry is None or not tensor.isdecimal() or int(tensor) < 1:
         return ""
     # Whole experts lie on each host then; of a dense layer beside them nothing is known to be odd.
-    whole = {"widths": ()} if "--enable-expert-parallel" in flags else {}
-    return memory_fit.uneven(replace(entry.geometry, **whole), int(tensor))
+    whole = "--enable-expert-parallel" in flags
+    geometry = replace(entry.geometry, widths=()) if whole else entry.geometry
+    return memory_fit.uneven(geometry, int(tensor))
 
 
 def version_in(image: str, version: str | None) -> str | None:
