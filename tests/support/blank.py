@@ -100,7 +100,7 @@ class Blanks:
                 subprocess.run([*space, "address", "flush", "dev", link], check=True)
                 subprocess.run([*space, "link", "set", link, "down"], check=True)
             elif link != "lo":
-                subprocess.run([*space, "link", "delete", link], check=True)
+                subprocess.run([*space, "link", "delete", link], check=False)  # one end takes the other with it
 
     def boot(self, name: str, seed: Path) -> None:
         """The first start of a new installation, with a seed in its image. Nobody waits for it."""
