@@ -158,7 +158,7 @@ def _environment(host: Host) -> str:
 
 def _network(host: Host) -> dict[str, Any]:
     network = host.network
-    port: dict[str, Any] = {"match": {"macaddress": host.mac} if host.mac else {"name": network.interface}}
+    port: dict[str, Any] = {"match": {"macaddress": host.mac}} if host.mac else {}
     if network.address is None:
         port["dhcp4"] = True
     else:
@@ -167,7 +167,8 @@ def _network(host: Host) -> dict[str, Any]:
             port["routes"] = [{"to": "default", "via": network.gateway}]
         if network.dns:
             port["nameservers"] = {"addresses": [*network.dns]}
-    return {"version": 2, "ethernets": {"management": port}}
+    # Netplan knows `match: name`, too. Where there is no netplan, cloud-init takes the key for the interface's name.
+    return {"version": 2, "ethernets": {"management" if host.mac else network.interface: port}}
 
 
 def _autoinstall(host: Host, user_data: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,129 +1,143 @@
-"""A machine that nobody has set up: an image of the lab with Debian's cloud-init, in namespaces, without a systemd.
+"""Machines that nobody has set up: containers of the lab with Debian's cloud-init, and of a fleet nothing at all.
 
-What a boot does of cloud-init is done by its own programs, in their order. There is no systemd and no DHCP, so nothing
-of the network is set up, and no unit started.
+There is no user, no key that opens it, no host key, and no address. What a factory has in a Spark is there from the
+first moment, and no test has a hand in it: the board's RDMA devices, a stand-in of the wizard, and the packages.
+
+The seed lies in the image, as NVIDIA's repack scripts put it there: in a container cloud-init asks no block device.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
-import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab import image
-from lab.architecture import ARCHITECTURES
-from lab.shell import CACHE
+from lab import image, lifecycle, network
+from lab.container import Container
+from lab.identity import USER
+from lab.shell import CACHE, STATE
+from lab.topology import MANAGEMENT, Host
 from lab.vendor import debian
+from tests.support.rig import ROOT
 
-NATIVE = ARCHITECTURES["amd64"]
-HERE, THERE = "10.231.7.1", "10.231.7.2"
-SPACE, OUTER, MAC = "gb10-blank", "gb10-blank", "02:00:00:00:07:02"
-SEED, NO_NETWORK = "var/lib/cloud/seed/nocloud", "etc/cloud/cloud.cfg.d/90-no-systemd.cfg"
-# As the units of cloud-init do it, which ds-identify switches off without a seed. Where cloud-init brings a key it
-# starts sshd itself.
-BOOT = """
-mount -t proc proc proc
-mount -t sysfs -o ro sysfs sys
-mount -t tmpfs -o mode=755 tmpfs run
-mount -t tmpfs -o mode=755 tmpfs dev
-for node in null zero random urandom tty; do cp -a /dev/$node dev/; done
-ln -s /proc/self/fd dev/fd
-mkdir dev/pts run/sshd
-mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
-ln -s pts/ptmx dev/ptmx
-hostname factory
-exec chroot . sh -c '
-tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
-ssh-keygen -qA
-if test -e /var/lib/cloud/seed/nocloud; then
-	/usr/lib/cloud-init/ds-identify
-	cloud-init init --local
-	cloud-init init
-	cloud-init modules --mode=config
-	cloud-init modules --mode=final
-fi
-/usr/sbin/sshd
-echo up
-exec sleep infinity'
-"""
+RAILS = ("enp1s0f0np0", "enP2p1s0f0np0")
+SEED = "var/lib/cloud/seed/nocloud"
+WIZARD, CAME_UP = "gb10-lab-wizard.service", "/var/lib/gb10-lab-wizard"
+BOARD = "usr/lib/gb10-lab-board"
+WANTS = "etc/systemd/system/multi-user.target.wants"
+UNITS = {
+    # cloud-init makes the users in its third step of four
+    WIZARD: f"""[Unit]
+After=cloud-init-network.service
+Before=ssh.service
+
+[Service]
+Type=oneshot
+ExecCondition=sh -c '! grep -q "^[^:]*:[$$]" /etc/shadow'
+ExecStart=touch {CAME_UP}
+""",
+    "gb10-lab-board.service": f"""[Unit]
+Before=NetworkManager.service ssh.service docker.service
+
+[Service]
+Type=oneshot
+ExecStart=sh -eu /{BOARD}/begin
+""",
+}
+INSTALL = f"dpkg -i --skip-same-version /run/debs/*.deb && userdel -r {USER} && rm /etc/sudoers.d/{USER}"
 
 
-def layers() -> list[Path]:
-    """Of a host of the lab, with cloud-init on top, made once."""
-    below = image.build(image.vendor_tree(NATIVE), "container").layers
-    top = CACHE / f"cloud-init-{debian.key([str(layer) for layer in below])}"
+def image_of(below: image.Image) -> image.Image:
+    """A host of the lab with cloud-init and without the lab's user; made once."""
+    top = CACHE / f"cloud-init-{debian.key([*map(str, below.layers), INSTALL])}"
     if not top.is_dir():
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             debs, upper = Path(folder, "debs"), Path(folder, "layer")
             debs.mkdir()
             fetch = "apt-get clean && apt-get install -y --no-install-recommends --download-only cloud-init"
-            words = (
+            debian.run([
+                *debian.mmdebstrap(below.architecture.debian), "--variant=minbase", "--format=null",
                 f"--customize-hook=chroot \"$1\" sh -c '{fetch}'",
-                "--customize-hook=sync-out /var/cache/apt/archives",
-            )
-            start = [*debian.mmdebstrap(NATIVE.debian), "--variant=minbase", "--format=null"]
-            debian.run([*start, words[0], f"{words[1]} {debs}", debian.RELEASE, "-"])
-            inside = "dpkg -i --skip-same-version /run/debs/*.deb && rm -f /etc/ssh/ssh_host_*"
+                f"--customize-hook=sync-out /var/cache/apt/archives {debs}", debian.RELEASE, "-",
+            ])  # fmt: skip
             install = (
                 f'mkdir -p "$root/run/debs" && mount --bind {debs} "$root/run/debs" && mount -t proc proc "$root/proc"'
-                f" && DEBIAN_FRONTEND=noninteractive chroot \"$root\" sh -c '{inside}'"
+                f" && DEBIAN_FRONTEND=noninteractive chroot \"$root\" sh -c '{INSTALL}'"
             )
-            debian.run(image.overlay(below, upper, install))
+            debian.run(image.overlay(below.layers, upper, install))
             upper.rename(top)
-    return [top, *below]
+    return image.Image(top.name, (top, *below.layers), below.architecture)
 
 
-class Blank:
-    """One machine at THERE, always the same board. `boot` gives it a new disk."""
+class Blanks:
+    """Places of hosts in the lab where others stand now: of the same name, at the same address."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.layers = folder, layers()
-        self.process: subprocess.Popen[bytes] | None = None
-        words = [
-            f"netns add {SPACE}",
-            f"link add {OUTER} type veth peer name eth0 address {MAC} netns {SPACE}",
-            f"address add {HERE}/30 dev {OUTER}",
-            f"link set {OUTER} up",
-            *(
-                f"-n {SPACE} {rest}"
-                for rest in (f"address add {THERE}/30 dev eth0", "link set eth0 up", "link set lo up")
-            ),
-        ]
-        for line in words:
-            subprocess.run(["ip", *line.split()], check=True)
+    def __init__(self, names: Sequence[str]) -> None:
+        with lifecycle.state() as lab:
+            self.hosts = [lab.find(name)[1] for name in names]
+            self.fleet = len(lab.find(names[0])[0].hosts)
+        self.containers = {host.name: Container(host, STATE / "hosts" / host.name) for host in self.hosts}
+        self.image = image_of(next(iter(self.containers.values())).image)
 
-    def boot(self, seed: Path | None, name: str = "") -> str:
-        """A new installation, with the folder of a seed in its image or without; what it said until it was up."""
-        self.off()
-        upper = Path(tempfile.mkdtemp(dir=self.folder)) / "layer"
-        (upper / NO_NETWORK).parent.mkdir(parents=True)
-        (upper / NO_NETWORK).write_text("network: {config: disabled}\n")
-        if seed:
-            shutil.copytree(seed, upper / SEED)
-        script = BOOT.replace("hostname factory", f"hostname {name}") if name else BOOT
-        inside = self.folder / "boot.sh"
-        inside.write_text(f'set -eu\ncd "$1"\n{script}')
-        apart = f'unshare --uts --ipc --pid --fork --kill-child nsenter --net=/run/netns/{SPACE} sh {inside} "$root"'
-        log = self.folder / "console.log"
-        with log.open("wb") as console:
-            self.process = subprocess.Popen(
-                image.overlay(self.layers, upper, f"exec {apart}"),
-                stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True,
-            )  # fmt: skip
-        while not (said := log.read_text(errors="replace")).endswith("up\n"):
-            assert self.process.poll() is None, said
-            subprocess.run(["sleep", "0.5"], check=True)
-        return said
+    def cable(self) -> None:
+        """A wire between the first two hosts, for each rail."""
+        one, other = (f"netns {network.container_namespace(host)}" for host in self.hosts)
+        for netdev in RAILS:
+            words = f"link add {netdev} mtu 9000 {one} type veth peer name {netdev} mtu 9000 {other}"
+            subprocess.run(["ip", *words.split()], check=True)
 
-    def off(self) -> None:
-        if self.process:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
+    def off(self, name: str) -> None:
+        """Without power an interface has no address."""
+        container = self.containers[name]
+        container.power_off()
+        space = ["ip", "-n", network.container_namespace(container.host)]
+        links = subprocess.run([*space, "-j", "link"], capture_output=True, check=True).stdout
+        for link in [one["ifname"] for one in json.loads(links)]:
+            if link in (MANAGEMENT, *RAILS):
+                subprocess.run([*space, "address", "flush", "dev", link], check=True)
+                subprocess.run([*space, "link", "set", link, "down"], check=True)
+            elif link != "lo":
+                subprocess.run([*space, "link", "delete", link], check=False)  # one end takes the other with it
+
+    def boot(self, name: str, seed: Path) -> None:
+        """The first start of a new installation, with a seed in its image. Nobody waits for it."""
+        container = self.containers[name]
+        layer = container.folder / "layer"
+        shutil.rmtree(layer)
+        shutil.rmtree(layer.with_name("layer.work"))
+        shutil.copytree(seed, layer / SEED)
+        self._of_factory(layer, container.host)
+        self.image.save(container.folder / "image.json")
+        Container(container.host, container.folder).power_on()
+
+    def _of_factory(self, layer: Path, host: Host) -> None:
+        images = ROOT / "tests/fleet/images"
+        begin = [f"ip link set {netdev} up" for netdev in RAILS]
+        begin += [f"python3 /{BOARD}/rails.py {self.hosts.index(host)}", (images / "begin.sh").read_text()]
+        files = {
+            "etc/hostname": "factory\n",
+            "etc/machine-id": "",  # systemd makes one; without the file it would ask for a root password, too
+            f"{BOARD}/rails.py": (images / "rails.py").read_text(),
+            f"{BOARD}/begin": "\n".join(begin),
+            "usr/local/bin/ib_write_bw": (ROOT / "tests/fleet/up/ib_write_bw").read_text(),
+            **{f"etc/systemd/system/{name}": text for name, text in UNITS.items()},
+        }
+        for place, text in files.items():
+            (layer / place).parent.mkdir(parents=True, exist_ok=True)
+            (layer / place).write_text(text)
+        (layer / "usr/local/bin/ib_write_bw").chmod(0o755)
+        (layer / WANTS).mkdir(parents=True)
+        for name in UNITS:
+            (layer / WANTS / name).symlink_to(f"/etc/systemd/system/{name}")
+
+    def console(self, name: str) -> str:
+        return (self.containers[name].folder / "console.log").read_text(errors="replace")
 
     def end(self) -> None:
-        self.off()
-        subprocess.run(["ip", "netns", "del", SPACE], check=True)
+        """The lab's hosts, fresh, in their places again."""
+        for container in self.containers.values():
+            container.power_off()
+            shutil.rmtree(container.folder)

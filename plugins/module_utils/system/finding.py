@@ -69,7 +69,7 @@ _AT_OUR_END = (
     ),
 )
 _TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
-_WRONG = re.compile(r"incorrect \w+ password", re.I)
+_WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
 # Whatever sudo says itself is a refusal, but that it does not know the host's name or a limit, and where Python is.
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"

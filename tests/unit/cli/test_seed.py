@@ -107,22 +107,25 @@ def test_who_sets_a_password_is_asked_for_it_by_sudo() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "port"),
+    ("more", "ports"),
     [
-        ({}, {"match": {"name": "enP7s7"}, "dhcp4": True}),
-        ({"mac": "48:B0:2D:00:00:01"}, {"match": {"macaddress": "48:b0:2d:00:00:01"}, "dhcp4": True}),
+        ({}, {"enP7s7": {"dhcp4": True}}),
+        (
+            {"mac": "48:B0:2D:00:00:01"},
+            {"management": {"match": {"macaddress": "48:b0:2d:00:00:01"}, "dhcp4": True}},
+        ),
         (
             {"network": {"prefix": 24, "gateway": "192.0.2.1", "dns": ["192.0.2.53"]}},
-            {
-                "match": {"name": "enP7s7"}, "dhcp4": False, "addresses": ["192.0.2.11/24"],
+            {"enP7s7": {
+                "dhcp4": False, "addresses": ["192.0.2.11/24"],
                 "routes": [{"to": "default", "via": "192.0.2.1"}], "nameservers": {"addresses": ["192.0.2.53"]},
-            },
+            }},
         ),
     ],
 )  # fmt: skip
-def test_the_management_network(more: dict[str, Any], port: dict[str, Any]) -> None:
+def test_the_management_network(more: dict[str, Any], ports: dict[str, Any]) -> None:
     text = documents.files(host(**more), KEY, documents.NOCLOUD)["network-config"]
-    assert yaml.safe_load(text) == {"version": 2, "ethernets": {"management": port}}
+    assert yaml.safe_load(text) == {"version": 2, "ethernets": ports}
 
 
 def test_what_the_owner_says_of_the_system() -> None:

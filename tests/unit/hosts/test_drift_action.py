@@ -238,7 +238,7 @@ def test_a_host_is_reached_as_by_any_task(run: Run, become: bool) -> None:
     assert {"Port=2222", 'User="lab"', f'IdentityFile="{run.tmp_path}/key"', "ProxyJump=jump"} < set(scanned)
     assert "StrictHostKeyChecking=no" not in scanned
     assert f"{sys.executable} -I -S -" in scanned[-1]
-    assert scanned[-1].startswith("sudo -H -S -n ") is become
+    assert scanned[-1].startswith("/bin/sh -c 'export LC_ALL=C; sudo -H -S -n ") is become
 
 
 def test_a_host_that_cannot_be_asked_is_silent_and_the_others_are_asked(run: Run) -> None:
@@ -301,6 +301,38 @@ shift 4; exec "$@"
     host = run.document["hosts"]["spark-local"]
     assert host["state"] != "silent" or host["silence"]["reason"] == "error", host
     assert "status" not in ((host["silence"] or {}).get("text") or "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said", "in_english"),
+    [
+        ({}, "sudo: Ein Passwort ist notwendig", "sudo: a password is required"),
+        (
+            {"ansible_become_password": "x"},
+            "sudo: 1 Fehlversuch bei der Passwort-Eingabe",
+            "sudo: 1 incorrect password attempt",
+        ),
+    ],
+)
+def test_sudo_is_asked_in_english(
+    run: Run, monkeypatch: pytest.MonkeyPatch, typed: dict[str, str], said: str, in_english: str
+) -> None:
+    """With the words of a real sudo on a host of the language German, or behind an SSH that brings a laptop's."""
+    sudo = run.tmp_path / "sudo"
+    sudo.write_text(f"""#!/bin/bash
+for word; do
+    [ "$before" != -p ] || {{ printf %s "$word" >&2; read -r typed; }}
+    before=$word
+done
+[ "$LC_ALL" = C ] && echo '{in_english}' >&2 || echo '{said}' >&2
+exit 1
+""")
+    sudo.chmod(0o755)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")  # one that is there in place of German
+    own = {**SUDO, "ansible_connection": "local", "ansible_become_exe": str(sudo), "ansible_become_user": "nobody"}
+    run.play({"local": {**own, **typed}}, task({"timeout_s": 20}))
+    silence = run.document["hosts"]["spark-local"]["silence"]
+    assert silence["reason"] == "no_sudo" and in_english in silence["text"]
 
 
 def test_every_host_of_the_play_is_scanned_whatever_happened_before(run: Run) -> None:
