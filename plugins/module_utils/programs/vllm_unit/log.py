@@ -106,12 +106,17 @@ class Log:
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """The verdict that the first known error has, and that error."""
+        """The verdict that the first known error has, and that error: by its words, else by the code that raised it."""
         for error in list(self.errors.found):
             for verdict, pattern in self.config.failures:
                 found = pattern.search(error.text)
                 if found:
                     return verdict, _quoted(error.text, found.groupdict())
+        told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
+        for error in told[:1]:  # others follow from it
+            for verdict, pattern in self.config.places:
+                if pattern.search(f"{error.text.split(maxsplit=1)[0]} {error.way}"):
+                    return verdict, error.text[:LONGEST_TEXT]
         return None
 
     @property
@@ -187,7 +192,10 @@ def _words_of_docker(log: Log) -> str:
     """What it said last, but for its hint where to read more. What a hook of the runtime says has several lines."""
     said = [line for line in log.last if "docker run --help" not in line]
     first = max((at for at, line in enumerate(said) if _OF_DOCKER.match(line)), default=len(said) - 1)
-    return " ".join(said[max(first, 0) :])[:LONGEST_TEXT]
+    words = " ".join(said[max(first, 0) :])
+    # Each layer puts its words before those of the one below it, so that the reason comes last.
+    half = (LONGEST_TEXT - 5) // 2
+    return words if len(words) <= LONGEST_TEXT else f"{words[:half]} ... {words[-half:]}"
 
 
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
@@ -200,7 +208,9 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
         return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
         return Failure("out_of_memory", f"{ended}; the kernel killed {ooms} processes meanwhile, for want of memory")
-    if not verdict and code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+    raised = any(error.raised for error in list(log.errors.found))
+    # SGLang kills itself after an error.
+    if not verdict and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
         return Failure("killed", f"{ended}: it was killed")
     return _verdict(ended, log)
 
