@@ -365,7 +365,7 @@ def test_the_code_that_raised_an_error_tells_where_its_words_do_not(
 
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:
     said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: an answer of 42 words"
-    assert verdict_of_end(137, read(*said), 0).text.endswith(said[-1])
+    assert said[-1] in verdict_of_end(137, read(*said), 0).text
     assert [verdict_of_end(code, read("Loading"), 0).verdict for code in (137, 143)] == ["killed", "killed"]
 
 
