@@ -139,8 +139,9 @@ def _parts(said: Fields | None) -> Parts:
     if said is None:
         return Parts()
     _only(said, {each.name for each in fields(Parts)})
-    numbers = {name: said.whole(name) for name in said.data if name != "sides_bits"}
-    return Parts(**numbers, sides_bits=said.number("sides_bits"))
+    sizes = ("sides_bits", "head_bits")
+    numbers = {name: said.whole(name) for name in said.data if name not in sizes}
+    return Parts(**numbers, **{name: said.number(name) for name in sizes})
 
 
 def _widths(said: Fields) -> tuple[int, ...]:
