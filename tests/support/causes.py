@@ -377,6 +377,15 @@ FAULTY: list[tuple[str, str, str]] = [
         *("kernel_fault", "FlashAttention issue 1763"),
         "RuntimeError: CUDA error (/x/hopper/flash_fwd_launch_template.h:188): invalid argument",
     ),
+    ("kernel_unsupported", "vLLM", "RuntimeError: Currently, block scaled fp8 gemm is not implemented for Blackwell"),
+    (
+        *("fabric_unreachable", "NCCL"),
+        "host-2:1:2 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45763> failed : "
+        "Software caused connection abort",
+    ),
+    ("token_refused", "the hub", "HfHubHTTPError: 403 Forbidden: Please enable access to public gated repositories in"),
+    ("model_missing", "hf_xet", "RuntimeError: Data processing error: CAS service error : Request failed after 5"),
+    ("nccl_failed", "NCCL", "h:1:2 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in"),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.
 HEALTHY: dict[str, str] = {

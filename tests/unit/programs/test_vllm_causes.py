@@ -344,6 +344,11 @@ BY_PLACE = [
     (["bin/vllm:<module>", "vllm/platforms/cuda.py:<module>"], "RuntimeError: built for something else", "image_unfit"),
     (["vllm/v1/worker/gpu_worker.py:execute_model", "flashinfer/decode.py:run"], "RuntimeError: plan first",
      "kernel_fault"),
+    # vLLM issue 20221
+    (["vllm/_custom_ops.py:cutlass_scaled_mm", "torch/_ops.py:__call__"],
+     "RuntimeError: Expected a.dtype() == torch::kInt8 to be true, but got false.", "kernel_fault"),
+    (["vllm/v1/worker/gpu_worker.py:determine_available_memory", "torch/_inductor/codecache.py:load"],
+     "AttributeError: a kernel of forty and more words has no run", "compile_failed"),
     (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
      "start_failed"),
 ]  # fmt: skip

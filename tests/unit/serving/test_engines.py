@@ -69,6 +69,8 @@ ENDED = (
         "0.30 E llama_model_load: error loading model: unknown model architecture: 'x'",
         "unknown_architecture",
     ),
+    ("sglang", "AssertionError: Not enough space for mamba cache, try to increase the ratio", "memory_short"),
+    ("llama_cpp", "llama_model_load: error loading model: vocab size mismatch", "model_incomplete"),
     ("llama_cpp", "gguf_init_from_reader: failed: invalid magic characters: 'x'", "model_incomplete"),
     ("llama_cpp", "ggml/src/ggml-cuda/ggml-cuda.cu:3927: GGML_ASSERT(ok) failed", "kernel_fault"),
     ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),

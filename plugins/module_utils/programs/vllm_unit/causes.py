@@ -91,7 +91,7 @@ class Errors:
         """Code is indented, and what was raised is not."""
         frame = _FRAME.match(text)
         if frame:
-            place = "/".join([*(frame["path"] or "").split("/")[-2:], frame["file"]])
+            place = "/".join([*(frame["path"] or "").split("/")[-3:-1], frame["file"]])
             kept = self.frames[process][1 - KEPT_FRAMES :]
             self.frames[process] = [*kept, (place[-LONGEST_NAME:], frame["function"][:LONGEST_NAME])]
         if text[:1].isspace() or not text:
