@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, lora, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import FLAG, Config
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
@@ -71,6 +71,7 @@ def load(flags: Flags, model: Model, draft: ModelFacts | None) -> Load:
         batched=_size(flags, "--max-num-batched-tokens"),
         pinned_gib=_size(flags, "--kv-cache-memory-bytes") / GIB,
         draft=_draft(flags, model, draft),
+        ranks=lora.ranks(flags),
     )
 
 
