@@ -44,10 +44,15 @@ def draft_model(flags: Flags) -> str:
 
 
 def method(config: Config) -> str:
-    """Its name in the catalog; empty where none is given, for vLLM goes by the second model then."""
-    name = str(config.get("method") or "")
+    """Its name in the catalog; where none is given, by the name of the second model, which may say none."""
+    name = str(config.get("method") or "") or _by_draft(str(config.get("model") or ""))
     pattern: str = catalog.load("speculation")["mtp_names"]["value"]
     return "mtp" if re.fullmatch(pattern, name) else name
+
+
+def _by_draft(model: str) -> str:
+    patterns: Mapping[str, str] = catalog.load("speculation")["by_draft"]["value"]
+    return next((name for name, pattern in patterns.items() if re.search(pattern, model, re.IGNORECASE)), "")
 
 
 def needs_tokens(name: str) -> bool:
