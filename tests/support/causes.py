@@ -385,7 +385,11 @@ FAULTY: list[tuple[str, str, str]] = [
     ),
     ("token_refused", "the hub", "HfHubHTTPError: 403 Forbidden: Please enable access to public gated repositories in"),
     ("model_missing", "hf_xet", "RuntimeError: Data processing error: CAS service error : Request failed after 5"),
-    ("nccl_failed", "NCCL", "h:1:2 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in"),
+    (
+        "nccl_failed",
+        "NCCL",
+        "h:1:2 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
+    ),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.
 HEALTHY: dict[str, str] = {

@@ -143,7 +143,8 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     if guessed:
         text += " (by the model's name alone)"
     sure = verified or not wanted
-    old = bool(version and wanted) and version < Version(architectures.releases()[0])  # the rule's own range names it
+    # One before all that were looked at is named by the rule's own range.
+    old = version is not None and bool(wanted) and version < Version(architectures.releases()[0])
     severity = _milder(rule["severity"], guessed and not (old and not sure), not sure)
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
 

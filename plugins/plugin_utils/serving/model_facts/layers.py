@@ -295,7 +295,9 @@ def _sparse(config: Fields, count: int) -> set[int]:
         return set(config.wholes("moe_layers"))
     first = config.layered("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
     last = config.layered("moe_layer_end_index", default=count - 1)
-    every = config.layered("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "moe_every_n_layers", default=1)
+    every = config.layered(
+        "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "moe_every_n_layers", default=1
+    )
     dense = set(config.wholes("mlp_only_layers"))
     if period := config.whole("expert_layer_period"):
         offset = config.whole("expert_layer_offset")

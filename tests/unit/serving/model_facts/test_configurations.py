@@ -282,3 +282,33 @@ def test_encoders_at_any_level_are_counted(tmp_path: Path) -> None:
 def test_widths_are_those_of_dense_networks_and_of_experts(tmp_path: Path) -> None:
     assert of("GLM-4.5-Air", tmp_path).widths == (1408, 10944)
     assert models.of_facts(of("Seed-OSS-36B", tmp_path)).geometry.widths == (27648,)
+
+
+# Of families that no configuration of the folder has: bytes of cache a token, billions of parameters.
+FRESH = [
+    ("Falcon-Mamba-7B", 0, 7.27, {  # expand is 16 there, and 8,192 is what its layers have
+        "model_type": "falcon_mamba", "architectures": ["FalconMambaForCausalLM"], "hidden_size": 4096, "expand": 16,
+        "intermediate_size": 8192, "num_hidden_layers": 64, "state_size": 16, "time_step_rank": 256, "conv_kernel": 4,
+        "vocab_size": 65024, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}),
+    ("Trinity-Nano", 14 * 2 * 128 * 4, 6.06, {
+        "model_type": "afmoe", "architectures": ["AfmoeForCausalLM"], "global_attn_every_n_layers": 4, "head_dim": 128,
+        "hidden_size": 1024, "intermediate_size": 3072, "moe_intermediate_size": 256, "num_attention_heads": 8,
+        "num_dense_layers": 2, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 56,
+        "num_key_value_heads": 2, "num_shared_experts": 1, "sliding_window": 2048, "tie_word_embeddings": False,
+        "max_position_embeddings": 131072, "vocab_size": 200192, "torch_dtype": "bfloat16"}),
+    ("Qwen3-ASR-1.7B", 28 * 8 * 128 * 4, 2.02, {
+        "model_type": "qwen3_asr", "architectures": ["Qwen3ASRForConditionalGeneration"], "thinker_config": {
+            "audio_config": {"d_model": 1024, "encoder_layers": 24, "encoder_ffn_dim": 4096, "output_dim": 2048},
+            "text_config": {"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144, "head_dim": 128,
+                            "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+                            "max_position_embeddings": 65536, "tie_word_embeddings": True}}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cache", "billions", "content"), FRESH, ids=lambda each: str(each)[:20])
+def test_a_family_of_new_words_is_counted(
+    name: str, cache: int, billions: float, content: dict[str, Any], tmp_path: Path
+) -> None:
+    found = facts(content, tmp_path)
+    assert kv(found) == cache, name
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=NEAR)
