@@ -390,6 +390,19 @@ FAULTY: list[tuple[str, str, str]] = [
         "NCCL",
         "h:1:2 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
     ),
+    ("peer_lost", "Ray", "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or"),
+    (
+        "peer_lost",
+        "Ray",
+        "WARNING worker.py:1799 -- The node 10.0.3.192 has been marked dead because the detector has missed",
+    ),
+    ("killed", "Ray", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+    (
+        "image_unfit",
+        "vLLM issue 44911",
+        "AttributeError: 'MistralCommonImageProcessor' object has no attribute 'fetch_images'",
+    ),
+    ("image_unfit", "InternVL issue 1186", "AttributeError: Qwen2TokenizerFast has no attribute start_image_token"),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.
 HEALTHY: dict[str, str] = {

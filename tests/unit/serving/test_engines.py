@@ -71,6 +71,12 @@ ENDED = (
     ),
     ("sglang", "AssertionError: Not enough space for mamba cache, try to increase the ratio", "memory_short"),
     ("llama_cpp", "llama_model_load: error loading model: vocab size mismatch", "model_incomplete"),
+    (
+        "llama_cpp",
+        "clip_init: failed to load model 'x': load_hparams: unknown projector type: y",
+        "unknown_architecture",
+    ),
+    ("llama_cpp", "clip_init: failed to load model 'x': operator(): unable to find tensor v.blk.0", "model_incomplete"),
     ("llama_cpp", "gguf_init_from_reader: failed: invalid magic characters: 'x'", "model_incomplete"),
     ("llama_cpp", "ggml/src/ggml-cuda/ggml-cuda.cu:3927: GGML_ASSERT(ok) failed", "kernel_fault"),
     ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),

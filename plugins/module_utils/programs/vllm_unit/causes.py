@@ -38,7 +38,7 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of wri
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"marked dead|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
     re.IGNORECASE,
 )
 

@@ -248,5 +248,8 @@ def _linear(config: Fields, hidden: int) -> int:
     if not (state := config.whole("ssm_state_size", "mamba_d_state", "state_size")):
         return 4 * hidden * hidden
     inner, heads = attention.mamba_inner(config), attention.mamba_heads(config)
+    if not heads:  # the first Mamba
+        rank = config.whole("mamba_dt_rank", "time_step_rank", default=-(-hidden // 16))
+        return hidden * 2 * inner + inner * (2 * rank + 2 * state) + inner * hidden
     state *= config.whole("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
     return hidden * (2 * inner + 2 * state + heads) + inner * hidden
