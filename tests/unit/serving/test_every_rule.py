@@ -154,17 +154,9 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--kv-offloading-size 32", traits=GDN, version="0.25.1"),
         made("--kv-offloading-size 32", version="0.25.1"),
     ),
-    "dspark_deepseek_v4": (
-        made('--speculative-config {"method":"dspark"}', model="a/DeepSeek-V4-Flash", version="0.26.0"),
-        made(MTP, model="a/DeepSeek-V4-Flash", version="0.26.0"),
-    ),
     "flash_next_drafts": (
         made('--speculative-config {"method":"mtp","num_speculative_tokens":5}', model="a/Qwen3.8-Flash-Next"),
         made('--speculative-config {"method":"mtp","num_speculative_tokens":4}', model="a/Qwen3.8-Flash-Next"),
-    ),
-    "fp8_kv_lightning": (
-        made(f"{FP8_CACHE} {MTP}", model="nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4"),
-        made(MTP, model="nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4"),
     ),
     "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", **env(TRITON_PTXAS_PATH="/usr/local/cuda/bin/ptxas"))),
     "fp8_kv_ministral": (

@@ -71,22 +71,9 @@ FAILED = {
     "batched_tokens_memory": Run("a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768", OWN, "0.24.0"),
     "hybrid_drafts_default": Run("unsloth/Qwen3.8-27B-NVFP4", DRAFTS),
     "lmcache_hybrid": Run("nvidia/Qwen3.6-27B-NVFP4", "--kv-offloading-backend lmcache", version="0.26.0"),
-    # vLLM issue 50454 and PR 41834, triton issue 8539, recipes issue 836, inference-atlas PR 53, spark-vllm-docker
-    # issue 67
+    # vLLM issue 50454, triton issue 8539, inference-atlas PR 53, spark-vllm-docker issue 67
     "kv_offloading": Run("Qwen/Qwen3.6-27B-FP8", "--kv-offloading-size 32", version="0.25.1"),
     "ptxas_old": Run("nvidia/Cosmos-Reason2-2B", image="vllm/vllm-openai:v0.11.2", version="0.11.2"),
-    "fp8_kv_lightning": Run(
-        "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4",
-        '--kv-cache-dtype fp8 --speculative-config {"model":"a/NVFP4-DSpark","num_speculative_tokens":3}',
-        version="0.1.dev19908+g728d3ad09",
-    ),
-    "dspark_deepseek_v4": Run(
-        "deepseek-ai/DeepSeek-V4-Flash-0731",
-        '-tp 4 --speculative-config {"method":"dspark","num_speculative_tokens":5}',
-        OWN,
-        "0.26.1rc1",
-        hosts=4,
-    ),
     "flash_next_drafts": Run(
         "RadixArk/Qwen3.8-Flash-Next-NVFP4",
         '-tp 2 --speculative-config {"method":"mtp","num_speculative_tokens":5}',
