@@ -44,7 +44,8 @@ _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", 
 # Of a unit's settings: figures of the catalog, what it reads in a log, by what a start is remembered, what others read.
 _KNOWN_BY_THE_PROGRAM = (
     *("metrics", "serves"),
-    *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "remarks", "timing"),
+    *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "places", "remarks"),
+    "timing",
 )
 
 
