@@ -344,6 +344,65 @@ FAULTY: list[tuple[str, str, str]] = [
         " due to a collective timeout from this local rank",
     ),
     ("compile_failed", "FlashInfer issue 2252, a GB10", "RuntimeError: Ninja build failed. Ninja output:"),
+    # Fresh words of 2026-11-29, by what raised them
+    (
+        *("kernel_unsupported", "SGLang issue 31864, FlashInfer"),
+        "RuntimeError: Error in function 'run' at /x/flashinfer/data/csrc/trtllm_batched_gemm_runner.cu:305:",
+    ),
+    (
+        *("kernel_unsupported", "1CatAI/1Cat-vLLM issue 94"),
+        "RuntimeError: ('Quantization scheme is not supported for ', 'the current GPU. Min capability: 75. ')",
+    ),
+    (
+        *("image_unfit", "eugr/spark-vllm-docker issue 238, a GB10"),
+        "TypeError: FusedMoE.__init__() got an unexpected keyword argument 'reduce_results'",
+    ),
+    ("out_of_memory", "Ray", "ray.exceptions.WorkerCrashedError: 1 Workers killed due to memory pressure (OOM)"),
+    (
+        "fabric_unreachable",
+        "gpustack issue 2125",
+        "RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
+    ),
+    (
+        *("ray_incomplete", "eugr/spark-vllm-docker issue 227, two GB10s"),
+        "ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0}] within 1800 seconds.",
+    ),
+    ("rank_silent", "vLLM issue 46611, two GB10s", "TimeoutError: RPC call to sample_tokens timed out."),
+    (
+        *("unknown_quantization", "vLLM issue 19853"),
+        "NotImplementedError: No compressed-tensors compatible scheme was found.",
+    ),
+    ("refused_flag", "vLLM issue 43093", "AssertionError: gpu_block_size=64 not divisible by hash_block_size=256."),
+    (
+        *("kernel_fault", "FlashAttention issue 1763"),
+        "RuntimeError: CUDA error (/x/hopper/flash_fwd_launch_template.h:188): invalid argument",
+    ),
+    ("kernel_unsupported", "vLLM", "RuntimeError: Currently, block scaled fp8 gemm is not implemented for Blackwell"),
+    (
+        *("fabric_unreachable", "NCCL"),
+        "host-2:1:2 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45763> failed : "
+        "Software caused connection abort",
+    ),
+    ("token_refused", "the hub", "HfHubHTTPError: 403 Forbidden: Please enable access to public gated repositories in"),
+    ("model_missing", "hf_xet", "RuntimeError: Data processing error: CAS service error : Request failed after 5"),
+    (
+        "nccl_failed",
+        "NCCL",
+        "h:1:2 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in",
+    ),
+    ("peer_lost", "Ray", "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or"),
+    (
+        "peer_lost",
+        "Ray",
+        "WARNING worker.py:1799 -- The node 10.0.3.192 has been marked dead because the detector has missed",
+    ),
+    ("killed", "Ray", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+    (
+        "image_unfit",
+        "vLLM issue 44911",
+        "AttributeError: 'MistralCommonImageProcessor' object has no attribute 'fetch_images'",
+    ),
+    ("image_unfit", "InternVL issue 1186", "AttributeError: Qwen2TokenizerFast has no attribute start_image_token"),
 ]
 # Lines of starts that served, or that failed for another reason, by the verdict that they are not.
 HEALTHY: dict[str, str] = {
@@ -365,6 +424,8 @@ HEALTHY: dict[str, str] = {
     "fabric_no_gid": "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE, local GID ::ffff:10.0.1.1, 0 failed",
     "fabric_memory": "NCCL INFO ibv_reg_mr_iova2 is there, 0 failed",
     "fabric_unreachable": "NCCL INFO Connected all rings, 0 failed",
+    "ray_incomplete": "INFO ray_utils.py: Waiting for creating a placement group of specs for 10 seconds, no error",
+    "rank_silent": "INFO shm_broadcast.py: No available shared memory broadcast block found in 60 seconds, no error",
     "peer_lost": "INFO: client closed the connection, no error",
     "port_busy": "INFO: address 0.0.0.0:8000, no error",
     "token_refused": "Warning: You are sending unauthenticated requests to the HF Hub, errors may follow",

@@ -30,6 +30,7 @@ def settings() -> dict[str, Any]:
         "timing": {name: figures[name]["value"] for name in Timing._fields},
         "phases": [[each["phase"], each["value"]] for each in said["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in said["failures"]],
+        "places": [[each["verdict"], each["value"]] for each in said["places"]],
         "measures": {},
         "measured": [each["value"] for each in said["measured"]],
         "remarks": [[each["verdict"], each["value"]] for each in said["remarks"]],

@@ -133,6 +133,7 @@ class Host:
             "timing": QUICK,
             "phases": patterns("phases"),
             "failures": patterns("failures"),
+            "places": patterns("places"),
             "remarks": patterns("remarks"),
             "measures": {},
             "measured": [each["value"] for each in catalog.load("units")["vllm_log"]["measured"]],

@@ -51,6 +51,11 @@ WAYS_OUT = {
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
     "peer_lost": "the host that is named has the cause: `journalctl -u {unit}` there; all start again together. If it"
     " does not answer, see its power and cable; docs/inventory.md (One Spark of a pair is dead) says the way on",
+    "rank_silent": "a rank did not answer for minutes: on each host `journalctl -k` and `nvidia-smi` (no memory left, a"
+    " GPU that hangs), and `gb10 report` for the rails; a kernel that is compiled for the first time takes as long, and"
+    " then the next start goes on",
+    "ray_incomplete": "Ray has no GPU at an address that vLLM asks for: `journalctl -u {unit}` on the other hosts says"
+    " whether they joined; leave VLLM_HOST_IP out of vllm_environment, so that both go by the same address",
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
     " between hosts)",
     "not_listening": "`ss -ltnp` says where the container listens: vllm_host and vllm_port must be true of it",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import lora
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Geometry, Model
 
@@ -59,6 +60,7 @@ class Load:
     pinned_gib: float = 0.0  # --kv-cache-memory-bytes
     draft: Draft | None = None
     measured: Measured | None = None
+    ranks: int = 0  # of all LoRA adapters that it can have at once
     others_gib: float = 0.0  # the share of a second service on each host, and what is pinned elsewhere
 
 
@@ -210,7 +212,8 @@ class _Sizes:
         said = f"{measured.how} {measured.host}"
         if measured.weights_gib:
             self.weights = measured.weights_gib
-            self.fixed = {**self.fixed, "draft": 0.0} if "draft" in self.fixed else self.fixed
+            held = {"draft"} if measured.layers else {"draft", "adapters"}  # what vLLM says has no room for adapters
+            self.fixed = {part: 0.0 if part in held else size for part, size in self.fixed.items()}
             self.sure["weights"] = said
         if measured.parts:
             self.fixed = dict(measured.parts)
@@ -352,9 +355,12 @@ def fixed_parts(
         if whole is None:
             whole = checkpoint.weight_gib / max(1, model.geometry.layers) * load.draft.layers
         found["draft"], sure["draft"] = whole / (1 if load.draft.alone else hosts), load.draft.basis
+    if load.ranks:
+        tensor, pipeline = parallel(model.geometry, hosts)
+        found["adapters"] = load.ranks * lora.numbers(model, tensor) * _BYTES["auto"] / pipeline / GIB
     if not model.geometry.hidden:
         overhead = _constant("overhead") + ("multimodal" in model.traits) * _constant("multimodal_overhead")
-        return {**found, "overhead": overhead}, {**sure, "overhead": "estimate"}
+        return {**found, "overhead": overhead}, {**dict.fromkeys(found, "estimate"), **sure, "overhead": "estimate"}
     found |= {"context": _constant("context") * (1 if hosts == 1 else 2)}
     found["activations"] = _activations(model, requests, load)
     drafting = 2 if load.draft else 1  # it has graphs of its own

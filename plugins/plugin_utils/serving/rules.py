@@ -142,7 +142,10 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     guessed = facts.profile.by_name and _matched(rule["match"], facts.without_name) is None
     if guessed:
         text += " (by the model's name alone)"
-    severity = _milder(rule["severity"], guessed, bool(wanted) and not verified)
+    sure = verified or not wanted
+    # One before all that were looked at is named by the rule's own range.
+    old = version is not None and bool(wanted) and version < Version(architectures.releases()[0])
+    severity = _milder(rule["severity"], guessed and not (old and not sure), not sure)
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, lora, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import FLAG, Config
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
@@ -44,10 +44,15 @@ def draft_model(flags: Flags) -> str:
 
 
 def method(config: Config) -> str:
-    """Its name in the catalog; empty where none is given, for vLLM goes by the second model then."""
-    name = str(config.get("method") or "")
+    """Its name in the catalog; where none is given, by the name of the second model, which may say none."""
+    name = str(config.get("method") or "") or _by_draft(str(config.get("model") or ""))
     pattern: str = catalog.load("speculation")["mtp_names"]["value"]
     return "mtp" if re.fullmatch(pattern, name) else name
+
+
+def _by_draft(model: str) -> str:
+    patterns: Mapping[str, str] = catalog.load("speculation")["by_draft"]["value"]
+    return next((name for name, pattern in patterns.items() if re.search(pattern, model, re.IGNORECASE)), "")
 
 
 def needs_tokens(name: str) -> bool:
@@ -71,6 +76,7 @@ def load(flags: Flags, model: Model, draft: ModelFacts | None) -> Load:
         batched=_size(flags, "--max-num-batched-tokens"),
         pinned_gib=_size(flags, "--kv-cache-memory-bytes") / GIB,
         draft=_draft(flags, model, draft),
+        ranks=lora.ranks(flags),
     )
 
 

@@ -44,6 +44,7 @@ class Bound:
     hosts: int = 1
     tensor: int = 1  # of them, how many share each layer
     read: float = 0.0  # GB of weights for each token
+    layers: int = 0
 
     @property
     def text(self) -> str:
@@ -74,14 +75,19 @@ class Bound:
     @property
     def _fabric(self) -> str:
         """Return how more than one Spark was counted."""
-        times = catalog.load("models")["fit"]["second_spark"]["value"]
         if self.hosts == 1:
             return ""
         if self.tensor == 1:
             return f", as on one Spark: {self.hosts} of them share the layers of a request one after the other"
-        if self.tensor == 2:
-            return f", a second Spark counted as {times:g} times one, as measured"
-        return f", each doubling of the Sparks counted as {times:g} times, which was measured with two"
+        return f", {self.tensor} Sparks together, which exchange for {self.exchange * 1000:.1f} ms a step"
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of one step in which Sparks that share each layer wait for the fabric: twice in a layer."""
+        if self.tensor == 1:
+            return 0.0
+        once: float = catalog.load("models")["fit"]["exchange"]["value"] / 1e6
+        return 2 * self.layers * once * (1 + math.log2(self.tensor)) / 2  # as measured with two and with four
 
 
 def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any]) -> Bound:
@@ -90,7 +96,8 @@ def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, 
     tokens = asked if isinstance(asked, int) else 0
     tensor = memory_fit.parallel(model.geometry, hosts)[0]
     limit = bandwidth_limit(model, checkpoint, hosts)
-    return Bound(limit, accepted(checkpoint.id, draft), tokens, hosts, tensor, read_gb(model, checkpoint))
+    step, read = accepted(checkpoint.id, draft), read_gb(model, checkpoint)
+    return Bound(limit, step, tokens, hosts, tensor, read, model.geometry.layers)
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
@@ -98,12 +105,11 @@ def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> flo
 
     0: nobody knows, for facts that somebody wrote by hand may lack the active parameters.
     """
-    data, gigabytes = catalog.load("models"), read_gb(model, checkpoint)
+    gigabytes = read_gb(model, checkpoint)
     if not gigabytes:
         return 0.0
     limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
-    times: float = data["fit"]["second_spark"]["value"] ** math.log2(memory_fit.parallel(model.geometry, hosts)[0])
-    return limit * times
+    return limit * memory_fit.parallel(model.geometry, hosts)[0]
 
 
 def read_gb(model: Model, checkpoint: Checkpoint) -> float:
@@ -112,13 +118,14 @@ def read_gb(model: Model, checkpoint: Checkpoint) -> float:
     narrow, wide = bits[checkpoint.quantization] / 8, bits["bf16"] / 8
     if not parts.known:
         return float(model.parameters_active * narrow)
-    rest = (parts.head + parts.unread) * wide
+    head = parts.head * (parts.head_bits / 8 or wide)
+    rest = head + parts.unread * wide
     sides = parts.sides * (parts.sides_bits / 8 or (wide if checkpoint.quantization in formats.PARTIAL else narrow))
     if checkpoint.basis in _COUNTED and narrow < wide:  # what is there, less what is known of it
         sides = checkpoint.weight_gib * memory_fit.GIB - parts.feeding * narrow - rest
         if model.kind == "moe":  # a hundred times as many experts: a small error of their bits would be all of it
             sides = min(max(sides, parts.sides * narrow), parts.sides * wide)
-    return float(parts.chosen * narrow + sides + parts.head * wide) / _GB
+    return float(parts.chosen * narrow + sides + head) / _GB
 
 
 def predicted(bound: Bound) -> Predicted | None:
@@ -126,9 +133,10 @@ def predicted(bound: Bound) -> Predicted | None:
     fit = catalog.load("models")["fit"]
     if not bound.plain:
         return None
-    return Predicted(
-        *(bound.plain * (bound.accepted or 1) * fit[name]["value"] for name in ("used_low", "used", "used_high"))
+    steps = (
+        1 / (1 / (bound.plain * fit[name]["value"]) + bound.exchange) for name in ("used_low", "used", "used_high")
     )
+    return Predicted(*((bound.accepted or 1) * each for each in steps))
 
 
 def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import plan, usual_memory_gib
 
+from tests.support.model_folders import CASES
 from tests.support.plan_and_role import lines, role
 
 MODEL = "openai/gpt-oss-120b"
@@ -98,3 +102,16 @@ def test_both_hosts_of_a_pair_go_by_the_smaller_one() -> None:
     said = {"vllm_model": "Qwen/Qwen3.6-27B"}
     uneven = role(said, 2, (121.69, 60.0))
     assert texts(uneven) == texts(role(said, 2, (60.0, 60.0))) and texts(uneven) != texts(role(said, 2))
+
+
+def test_room_for_adapters_is_counted(tmp_path: Path) -> None:
+    """128 experts in each of 48 layers: 1.6 GiB for one adapter of rank 16."""
+    model = "Qwen/Qwen3-30B-A3B"
+    found = sources.find(str(next(case for case in CASES if case.id == model).folder(tmp_path / "m")))
+    file = tmp_path / "facts.json"
+    file.write_text(document.written(replace(found, id=model)), encoding="utf-8")
+    said = {"vllm_model": model, "vllm_model_facts": str(file), "vllm_max_model_len": 16384}
+    without, with_one = (served(role(said | more)) for more in ({}, {"vllm_lora": [{"name": "a", "model": "x/y"}]}))
+    share = "--gpu-memory-utilization"
+    taken = [float(words[words.index(share) + 1]) * SPARK for words in (without, with_one)]
+    assert 0.5 < taken[1] - taken[0] < 2.7 and with_one.count("--enable-lora") == 1

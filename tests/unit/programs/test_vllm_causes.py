@@ -329,9 +329,67 @@ def test_an_error_of_pytorchs_own_code_is_one_without_the_word() -> None:
     assert log.fault and log.fault[0] == "nccl_failed"
 
 
+# Errors whose words nobody knows, by the code that raised them: the frames, what was raised, and whose failure it is.
+BY_PLACE = [
+    # Avarok-Cybersecurity/dgx-vllm issue 6, a GB10
+    (["models/qwen3_next_mtp.py:load_weights", "parameter.py:load_column_parallel_weight"], "AssertionError",
+     "weights_unfit"),
+    # llm-compressor issue 1127
+    (["vllm/model_executor/parameter.py:load_row_parallel_weight"],
+     "RuntimeError: start (0) + length (1280) exceeds dimension size (1024).", "weights_unfit"),
+    (["vllm/models/llama.py:load_weights", "requests/adapters.py:send"], "requests.exceptions.ConnectionError: no",
+     "start_failed"),
+    (["vllm/engine/arg_utils.py:create_engine_config", "vllm/config/parallel.py:__post_init__"],
+     "ValueError: this goes with nothing else", "refused_flag"),
+    (["bin/vllm:<module>", "vllm/platforms/cuda.py:<module>"], "RuntimeError: built for something else", "image_unfit"),
+    (["vllm/v1/worker/gpu_worker.py:execute_model", "flashinfer/decode.py:run"], "RuntimeError: plan first",
+     "kernel_fault"),
+    # vLLM issue 20221
+    (["vllm/_custom_ops.py:cutlass_scaled_mm", "torch/_ops.py:__call__"],
+     "RuntimeError: Expected a.dtype() == torch::kInt8 to be true, but got false.", "kernel_fault"),
+    (["vllm/v1/worker/gpu_worker.py:determine_available_memory", "torch/_inductor/codecache.py:load"],
+     "AttributeError: a kernel of forty and more words has no run", "compile_failed"),
+    (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
+     "start_failed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("frames", "raised", "verdict"), BY_PLACE)
+def test_the_code_that_raised_an_error_tells_where_its_words_do_not(
+    frames: list[str], raised: str, verdict: str
+) -> None:
+    head = "(EngineCore pid=222) ERROR 08-15 11:20:19 [core.py:1361] "
+    shown = (
+        f'  File "/usr/x/{place}", line 1, in {function}' for place, function in (f.rsplit(":", 1) for f in frames)
+    )
+    said = ("EngineCore failed to start.", "Traceback (most recent call last):", *shown, raised)
+    last = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."
+    failure = verdict_of_end(1, read(*(head + line for line in said), last), 0)
+    assert (failure.verdict, raised in failure.text) == (verdict, True)
+
+
+def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:
+    said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: an answer of 42 words"
+    assert said[-1] in verdict_of_end(137, read(*said), 0).text
+    assert [verdict_of_end(code, read("Loading"), 0).verdict for code in (137, 143)] == ["killed", "killed"]
+
+
+def test_the_reason_of_a_long_answer_of_docker_is_its_end() -> None:
+    words = f"docker: Error response from daemon: {CONTAINER} failed: {'x: ' * 100}nvidia-container-cli: initialization"
+    failure = verdict_of_end(125, read(f"{words} error: nvml error: driver not loaded: unknown"), 0)
+    assert failure.verdict == "driver_incoherent" and failure.text.endswith("driver not loaded: unknown")
+
+
+def test_what_llama_cpp_says_of_cuda_goes_on_in_the_next_line() -> None:
+    """llama.cpp issue 28251."""
+    log = read("[46009] ggml/src/ggml-cuda/ggml-cuda.cu:108: CUDA error", "1.22 E CUDA error: nothing of use", "  err")
+    assert log.cause == "ggml/src/ggml-cuda/ggml-cuda.cu:108: CUDA error: 1.22 E CUDA error: nothing of use: err"
+
+
 def test_every_verdict_of_the_tables_has_a_way_out() -> None:
     config = new_log().config
-    named = {verdict for table in (config.failures, config.remarks, config.docker_said) for verdict, _ in table}
+    tables = (config.failures, config.places, config.remarks, config.docker_said)
+    named = {verdict for table in tables for verdict, _ in table}
     assert named <= WAYS_OUT.keys() and set(NOT_AGAIN) <= set(LASTING)
 
 

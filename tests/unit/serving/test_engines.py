@@ -55,7 +55,8 @@ def test_the_command_line(name: str) -> None:
 
 
 # How starts of other engines ended: al-engr.com (MiniMax on a pair), MiaAI-Lab/Qwen3.8-Flash-Next-Dual-DGX-Sparks
-# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596.
+# issue 3, SGLang issue 18203, ZengboJamesWang/Qwen3.5-35B-A3B-openclaw-dgx-spark issue 3, ollama issue 17596,
+# llama.cpp issues 28317 and 25791.
 ENDED = (
     ("sglang", "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.", "memory_short"),
     ("sglang", "a:1:2 [0] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "fabric_unreachable"),
@@ -63,6 +64,21 @@ ENDED = (
     ("sglang", "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!", "image_unfit"),
     ("llama_cpp", "CUDA error: no kernel image is available for execution on the device", "kernel_unsupported"),
     ("llama_cpp", "CUDA error: an illegal memory access was encountered", "kernel_fault"),
+    (
+        "llama_cpp",
+        "0.30 E llama_model_load: error loading model: unknown model architecture: 'x'",
+        "unknown_architecture",
+    ),
+    ("sglang", "AssertionError: Not enough space for mamba cache, try to increase the ratio", "memory_short"),
+    ("llama_cpp", "llama_model_load: error loading model: vocab size mismatch", "model_incomplete"),
+    (
+        "llama_cpp",
+        "clip_init: failed to load model 'x': load_hparams: unknown projector type: y",
+        "unknown_architecture",
+    ),
+    ("llama_cpp", "clip_init: failed to load model 'x': operator(): unable to find tensor v.blk.0", "model_incomplete"),
+    ("llama_cpp", "gguf_init_from_reader: failed: invalid magic characters: 'x'", "model_incomplete"),
+    ("llama_cpp", "ggml/src/ggml-cuda/ggml-cuda.cu:3927: GGML_ASSERT(ok) failed", "kernel_fault"),
     ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),
 )
 

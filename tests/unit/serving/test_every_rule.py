@@ -150,6 +150,15 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("-dcp 4", model="zai-org/GLM-5.3", version="0.29.0"),
         made("-dcp 4", model="zai-org/GLM-5.3", version="0.26.0"),
     ),
+    "kv_offloading": (
+        made("--kv-offloading-size 32", traits=GDN, version="0.25.1"),
+        made("--kv-offloading-size 32", version="0.25.1"),
+    ),
+    "flash_next_drafts": (
+        made('--speculative-config {"method":"mtp","num_speculative_tokens":5}', model="a/Qwen3.8-Flash-Next"),
+        made('--speculative-config {"method":"mtp","num_speculative_tokens":4}', model="a/Qwen3.8-Flash-Next"),
+    ),
+    "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", **env(TRITON_PTXAS_PATH="/usr/local/cuda/bin/ptxas"))),
     "fp8_kv_ministral": (
         made(FP8_CACHE, model="mistralai/Ministral-3-3B-Instruct-2512"),
         made(FP8_CACHE, model="mistralai/Ministral-3-8B-Instruct-2512"),

@@ -71,6 +71,16 @@ FAILED = {
     "batched_tokens_memory": Run("a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768", OWN, "0.24.0"),
     "hybrid_drafts_default": Run("unsloth/Qwen3.8-27B-NVFP4", DRAFTS),
     "lmcache_hybrid": Run("nvidia/Qwen3.6-27B-NVFP4", "--kv-offloading-backend lmcache", version="0.26.0"),
+    # vLLM issue 50454, triton issue 8539, inference-atlas PR 53, spark-vllm-docker issue 67
+    "kv_offloading": Run("Qwen/Qwen3.6-27B-FP8", "--kv-offloading-size 32", version="0.25.1"),
+    "ptxas_old": Run("nvidia/Cosmos-Reason2-2B", image="vllm/vllm-openai:v0.11.2", version="0.11.2"),
+    "flash_next_drafts": Run(
+        "RadixArk/Qwen3.8-Flash-Next-NVFP4",
+        '-tp 2 --speculative-config {"method":"mtp","num_speculative_tokens":5}',
+        version=DEVELOPMENT,
+        hosts=2,
+    ),
+    "mla_kernels": Run("lukealonso/GLM-5-NVFP4", "-tp 4", OWN, "0.16.0", hosts=4),
     "disaggregated": Run("a/b", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
     "nccl_2_28_9": Run("a/b", "-tp 2", OWN, "0.25.1", hosts=2),
     "world_too_large": Run("a/b", "-tp 2 -dp 2", hosts=2),
@@ -122,6 +132,12 @@ WORKED = {
 @pytest.mark.parametrize("name", FAILED)
 def test_what_ended_badly_is_objected_to(name: str) -> None:
     assert name in said(FAILED[name])
+
+
+def test_a_draft_model_alone_tells_how_it_drafts() -> None:
+    """vLLM issue 48848: Gemma's draft models draft by MTP, and nobody has to say so."""
+    draft = '--speculative-config {"model":"google/gemma-4-26B-A4B-it-assistant","num_speculative_tokens":4}'
+    assert "gemma_4_moe_mtp" in said(Run("google/gemma-4-26B-A4B-it", draft, OWN, "0.25.1"))
 
 
 @pytest.mark.parametrize("run", WORKED.values(), ids=WORKED)

@@ -11,9 +11,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_ste
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import lora, models, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
 from tests.support import model_daemon as kit
 from tests.support.model_daemon import Daemon, Docker, image, needs_rsync, run_folder
+from tests.support.model_folders import CASES
 from tests.support.proofs import facts
 from tests.support.vllm_plans import IMAGE, alone
 
@@ -138,3 +141,32 @@ def test_a_step_downloads_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
     request = {"files": json.loads(json.dumps(files)), "pin": None, "lora_pins": [COMMIT], "move": False}
     assert file_steps.carry_out("download", request, "", kit.quiet)["changed"]
     assert asked == [(kit.MODEL, None), ("acme/draft", COMMIT)]
+
+
+def _by_hand(experts: int, hidden: int, heads: int, kv_heads: int, wide: int) -> int:
+    """Numbers of one rank in a layer: of each matrix one of its input and one of its output."""
+    query, key = heads * 128, kv_heads * 128
+    return 2 * (hidden + query) + 2 * (hidden + key) + experts * 3 * (hidden + wide)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "layer"),
+    [
+        ("Qwen/Qwen3-8B", 36, _by_hand(1, 4096, 32, 8, 12288)),
+        ("Qwen/Qwen3-30B-A3B", 48, _by_hand(128, 2048, 32, 4, 768)),
+    ],
+)
+def test_room_for_adapters_is_what_their_matrices_take(name: str, layers: int, layer: int, tmp_path: Path) -> None:
+    found = sources.find(str(next(case for case in CASES if case.id == name).folder(tmp_path / "m")))
+    assert lora.numbers(models.of_facts(found), 1) == pytest.approx(layers * layer, rel=0.01)
+
+    def room(**flags: str | None) -> float:
+        said = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items()}
+        plan = serving_plan.plan(name, [128e9], facts=found, settings=said)
+        assert plan.fit is not None
+        return plan.fit.need.get("adapters", 0.0)
+
+    one = 16 * layers * layer * 2 / 2**30  # in BF16
+    assert room() == room(max_loras="4") == 0, "without --enable-lora there are none"
+    assert room(enable_lora=None) == pytest.approx(one, rel=0.01)
+    assert room(enable_lora=None, max_loras="3", max_lora_rank="32") == pytest.approx(6 * one, rel=0.01)

@@ -26,7 +26,7 @@ NVFP4 = frozenset({"moe"})
         ("acme/Large-2.4T-A95B-FP8", "fp8", {"moe"}, 2400),
         ("acme/tiny-0.6b", None, set(), 0.6),
         ("google/gemma-4-E4B-it", None, set(), 0),
-        ("mistralai/Mixtral-8x7B", None, set(), 0),
+        ("mistralai/Mixtral-8x7B", None, {"moe"}, 0),
         ("acme/A17B-words", None, set(), 0),
         ("/models/mine", None, set(), 0),
     ],

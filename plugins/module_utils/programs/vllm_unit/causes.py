@@ -23,28 +23,32 @@ _CARRIED = re.compile(
     r"(?:\d{4}-\d\d-\d\dT[\d:.,]{8,18}(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?"
     r"(?:[\w.-]{1,64} [\w.@-]{1,64}\[\d{1,7}\]: )?"
+    r"(?:\[\d{1,7}\] )?"  # llama.cpp, of each of its servers
 )
 # Its beginning ends a line; within one somebody quotes it.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \[repeated \d+x across cluster\])?\s*$")
-_FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
-# pydantic says on the next lines what is wrong; argparse passes on what it says.
-_UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
+_FRAME = re.compile(r'\s+File "(?P<path>[^"]{0,300}/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
+KEPT_FRAMES = 60  # the last ones of a traceback
+LONGEST_NAME = 80  # of a file with its folder, and of a function
+# pydantic says on the next lines what is wrong; argparse passes on what it says, and llama.cpp why CUDA failed.
+_UNFINISHED = re.compile(r"\d+ validation errors? for \w+$|\.cuh?:\d+: CUDA error$")
 _FINISHED = "For further information"
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"marked dead|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
     re.IGNORECASE,
 )
 
 
 class Error(NamedTuple):
-    """`raised`: it is the end of a traceback."""
+    """`raised`: it is the end of a traceback, whose frames are `way`, each as folder/file:function and a blank."""
 
     text: str
     raised: bool
+    way: str = ""
 
 
 class Errors:
@@ -56,7 +60,7 @@ class Errors:
 
     def __init__(self) -> None:
         self.found: list[Error] = []
-        self.frames: dict[str, str] = {}  # of each process that shows a traceback, its last frame
+        self.frames: dict[str, list[tuple[str, str]]] = {}  # of each process that shows a traceback
         self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
 
     def feed(self, line: str) -> Error | None:
@@ -72,7 +76,7 @@ class Errors:
         if _TRACEBACK.search(text):
             if len(self.frames) >= MOST_PROCESSES:
                 del self.frames[next(iter(self.frames))]
-            self.frames[process] = ""
+            self.frames[process] = []
             return None
         if process in self.frames:
             return self._in_traceback(process, text)
@@ -87,12 +91,15 @@ class Errors:
         """Code is indented, and what was raised is not."""
         frame = _FRAME.match(text)
         if frame:
-            self.frames[process] = f"{frame['file']}, {frame['function']}"
+            place = "/".join([*(frame["path"] or "").split("/")[-3:-1], frame["file"]])
+            kept = self.frames[process][1 - KEPT_FRAMES :]
+            self.frames[process] = [*kept, (place[-LONGEST_NAME:], frame["function"][:LONGEST_NAME])]
         if text[:1].isspace() or not text:
             return None
-        where = self.frames.pop(process)
-        said = f"{text} ({where})" if where and len(text) < BARE_ERROR else text
-        return self._keep(process, Error(said[:LONGEST_ERROR], True))
+        frames = self.frames.pop(process)
+        where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if frames and len(text) < BARE_ERROR else ""
+        way = "".join(f"{file}:{function} " for file, function in frames)
+        return self._keep(process, Error(f"{text}{where}"[:LONGEST_ERROR], True, way))
 
     def _go_on(self, process: str, text: str) -> None:
         place = self.unfinished[process]
@@ -104,7 +111,7 @@ class Errors:
 
     def _keep(self, process: str, error: Error) -> Error:
         alike = sum(other.raised is error.raised for other in self.found)
-        if alike < KEPT_ERRORS and error.text and error not in self.found:
+        if alike < KEPT_ERRORS and error.text and all(error[:2] != other[:2] for other in self.found):
             if _UNFINISHED.search(error.text):
                 self.unfinished[process] = len(self.found)
             self.found.append(error)

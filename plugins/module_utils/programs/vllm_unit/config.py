@@ -83,6 +83,7 @@ class Config(NamedTuple):
     timing: Timing
     phases: tuple[tuple[str, re.Pattern[str]], ...]
     failures: tuple[tuple[str, re.Pattern[str]], ...]
+    places: tuple[tuple[str, re.Pattern[str]], ...]  # code that raises an error whose words nobody knows
     remarks: tuple[tuple[str, re.Pattern[str]], ...]  # what is no end, and not as it should be
     docker_said: tuple[tuple[str, re.Pattern[str]], ...]
     measured: tuple[re.Pattern[str], ...]  # lines with what a start took
@@ -125,6 +126,7 @@ def parse_config(text: str) -> Config:
         timing=Timing(**raw["timing"]),
         phases=_patterns(raw["phases"]),
         failures=_patterns(raw["failures"]),
+        places=_patterns(raw["places"]),
         remarks=_patterns(raw["remarks"]),
         docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
         measured=tuple(re.compile(pattern) for pattern in raw["measured"]),

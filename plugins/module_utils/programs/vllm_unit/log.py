@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-from .causes import COLOUR, Errors
+from .causes import COLOUR, LONGEST_ERROR, Errors
 from .config import Config
 from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
@@ -67,7 +67,7 @@ class Log:
 
     def feed(self, line: str) -> bool:
         """Return whether phase or percentage changed."""
-        self.last.append(line[:LONGEST_TEXT])
+        self.last.append(line[:LONGEST_ERROR])
         self._look_for_errors(line)
         if self.phase != "ready":
             self.measured.feed(line)
@@ -106,12 +106,17 @@ class Log:
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """The verdict that the first known error has, and that error."""
+        """The verdict that the first known error has, and that error: by its words, else by the code that raised it."""
         for error in list(self.errors.found):
             for verdict, pattern in self.config.failures:
                 found = pattern.search(error.text)
                 if found:
                     return verdict, _quoted(error.text, found.groupdict())
+        told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
+        for error in told[:1]:  # others follow from it
+            for verdict, pattern in self.config.places:
+                if pattern.search(f"{error.text.split(maxsplit=1)[0]} {error.way}"):
+                    return verdict, error.text[:LONGEST_TEXT]
         return None
 
     @property
@@ -127,7 +132,7 @@ class Log:
 
     @property
     def tail(self) -> list[str]:
-        return [error.text[:LONGEST_TEXT] for error in self.errors.found] or list(self.last)
+        return [said[:LONGEST_TEXT] for said in [error.text for error in self.errors.found] or self.last]
 
 
 def _quoted(text: str, named: Mapping[str, str | None]) -> str:
@@ -187,7 +192,13 @@ def _words_of_docker(log: Log) -> str:
     """What it said last, but for its hint where to read more. What a hook of the runtime says has several lines."""
     said = [line for line in log.last if "docker run --help" not in line]
     first = max((at for at, line in enumerate(said) if _OF_DOCKER.match(line)), default=len(said) - 1)
-    return " ".join(said[max(first, 0) :])[:LONGEST_TEXT]
+    return " ".join(said[max(first, 0) :])
+
+
+def _shortened(words: str) -> str:
+    """Each layer puts its words before those of the one below it, so that the reason comes last."""
+    half = (LONGEST_TEXT - 5) // 2
+    return words if len(words) <= LONGEST_TEXT else f"{words[:half]} ... {words[-half:]}"
 
 
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
@@ -200,7 +211,9 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
         return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
         return Failure("out_of_memory", f"{ended}; the kernel killed {ooms} processes meanwhile, for want of memory")
-    if not verdict and code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+    raised = any(error.raised for error in list(log.errors.found))
+    # SGLang kills itself after an error.
+    if not verdict and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
         return Failure("killed", f"{ended}: it was killed")
     return _verdict(ended, log)
 
@@ -208,9 +221,9 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
 def _verdict_of_docker(code: int, words: str, config: Config) -> Failure:
     """126 and 127 are also what a program leaves with that the image does not have, in silence of Docker."""
     if code != 125 and not _OF_DOCKER.match(words):
-        return Failure("image_unfit", words or f"the container ended with exit status {code}")
+        return Failure("image_unfit", _shortened(words) or f"the container ended with exit status {code}")
     named = (verdict for verdict, pattern in config.docker_said if pattern.search(words))
-    return Failure(next(named, "docker_refused"), words or f"Docker ended with exit status {code}")
+    return Failure(next(named, "docker_refused"), _shortened(words) or f"Docker ended with exit status {code}")
 
 
 def verdict_of_gone(log: Log) -> Failure:

@@ -84,6 +84,8 @@ def _said(view: View, settings: VllmSettings, version: str) -> dict[str, str]:
         flags[_SHARE] = str(settings.vllm_gpu_memory_utilization)
     if settings.vllm_tensor_parallel_size:
         flags[_TENSOR] = str(settings.vllm_tensor_parallel_size)
+    if settings.adapters:
+        flags["--enable-lora"] = ""
     if settings.speculative:
         flags[draft_wish.FLAG] = settings.speculative.config()
     return flags

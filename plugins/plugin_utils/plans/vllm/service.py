@@ -44,7 +44,8 @@ _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", 
 # Of a unit's settings: figures of the catalog, what it reads in a log, by what a start is remembered, what others read.
 _KNOWN_BY_THE_PROGRAM = (
     *("metrics", "serves"),
-    *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "remarks", "timing"),
+    *("disk_gib", "docker_said", "failures", "faults", "gone", "measured", "measures", "phases", "places", "remarks"),
+    "timing",
 )
 
 
@@ -333,6 +334,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
         "join": _join(service, addresses_of) if joined else None,
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": _verdicts(log["failures"]),
+        "places": _verdicts(log["places"]),
         "remarks": _verdicts(log["remarks"]),
         "measures": known_before.about(view, settings) if service.engine is vllm.ENGINE else {},
         "measured": [each["value"] for each in log["measured"]],
@@ -355,7 +357,8 @@ def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
         *(planned.image_name, *settings.vllm_extra_args),
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
-    unread: dict[str, Any] = {"phases": [], "failures": [], "remarks": [], "measures": {}, "measured": [], "gone": []}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "places": [], "remarks": [], "measures": {}}
+    unread |= {"measured": [], "gone": []}
     program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread, **_serves(planned)}
     return replace(planned, argv=argv, program=program)
 
@@ -386,7 +389,7 @@ def _log(name: str) -> Mapping[str, Any]:
     known = catalog.load("units")
     nothing: dict[str, Any] = {"phases": [], "remarks": [], "measured": [], "gone": []}
     failures = [*catalog.load("engines")["failures"], *known["vllm_log"]["failures"]]  # CUDA says the same to each
-    return known[name] if name else {**nothing, "failures": failures}
+    return known[name] if name else {**nothing, "failures": failures, "places": known["vllm_log"]["places"]}
 
 
 def _told(service: Service, planned: ServicePlan) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.lay
     HIDDEN,
     QUERY_HEADS,
     Layer,
+    sparse_attention,
     window,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields
@@ -109,6 +110,8 @@ def _index(config: Fields) -> int:
     if config.has("indexer_n_heads"):  # Qwen: keys in BF16, and their means over a few tokens
         numbers = config.whole("indexer_head_dim") * config.whole("indexer_kv_heads", default=1)
         return 2 * numbers + 2 * numbers // max(1, config.whole("indexer_compress_ratio", default=1))
+    if sparse := sparse_attention(config):  # MiniMax: a key in BF16
+        return 2 * sparse.whole("sparse_index_dim")
     if not (config.has("index_topk") or config.has("index_topk_blocks")):
         return 0
     numbers = config.whole("index_head_dim")
@@ -185,6 +188,10 @@ def mamba_inner(config: Fields) -> int:
     """Numbers of a token inside of Mamba."""
     wide = mamba_heads(config) * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
     hidden = config.whole(*HIDDEN)
+    if not query_heads(config) and config.whole(
+        "intermediate_size"
+    ):  # Mamba is all there is: it has no other use of it
+        return config.whole("intermediate_size")
     return wide or config.whole("mamba_d_ssm") or int(config.number("mamba_expand", "expand", default=2) * hidden)
 
 

@@ -86,7 +86,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     kept, cache = formats.formats(_quantized(whole, text), separate)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     counted = parameters.count(text, layers, task in ("generate", "transcribe"))
-    bits = _bits(kept, formats.sides_kept(_quantized(whole, text), separate, kept))
+    bits = formats.bits(_quantized(whole, text), separate, kept, _having(layers))
     besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
     uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
     kinds = attention.kept(text, layers, empty=uncached)
@@ -102,7 +102,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         kv_cache_dtype=cache,
         parameters=counted.total + besides,
         active=counted.active,
-        parts=_parts(counted, besides, bits[1]),
+        parts=_parts(counted, besides, bits),
         weights=_weights(files, count, spent) or _by_config(counted, besides, bits),
         attention=kinds,
         layers=count,
@@ -225,21 +225,33 @@ def _tensors(files: Files, name: str, spent: Budget) -> Iterable[tuple[str, str,
     return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name), spent)
 
 
-def _bits(kept: tuple[str, ...], wide: bool) -> tuple[float, float]:
-    """Bits of one weight of experts or dense layers, and of what is beside them."""
-    bits = catalog.load("models")["bits"]
-    if not wide:
-        return bits[kept[0]], bits[kept[0]]
-    return bits[kept[0]], bits[kept[1]] if len(kept) > 1 else bits["bf16"]
+def _having(layers: Sequence[layer_reader.Layer]) -> dict[str, int]:
+    """Return the number of layers that have each part of formats.Bits."""
+    sparse = sum(layer.feed == "sparse" for layer in layers)
+    return {
+        "mixing": sum(bool(layer.mixers) for layer in layers),
+        "shared": sparse,
+        "feeding": sparse or sum(layer.feed == "dense" for layer in layers),
+    }
 
 
-def _by_config(counted: parameters.Count, besides: int, bits: tuple[float, float]) -> Weights:
+def _sides_bits(counted: parameters.Count, bits: formats.Bits) -> float:
+    """Bits of one of the parameters beside experts and dense layers."""
+    if not counted.sides:
+        return bits.mixing
+    return (counted.shared * bits.shared + (counted.sides - counted.shared) * bits.mixing) / counted.sides
+
+
+def _by_config(counted: parameters.Count, besides: int, bits: formats.Bits) -> Weights:
     """Rather too large: which layers a checkpoint leaves as they were is not always known."""
-    narrow = counted.feeding * bits[0] + (counted.total - counted.tables - counted.feeding) * bits[1]
-    return Weights({"": int((narrow + (counted.tables + besides) * 16) / 8)}, vision=besides * 2, basis="config")
+    sides = counted.total - counted.tables - counted.feeding
+    head = 0 if counted.tied else counted.head
+    narrow = counted.feeding * bits.feeding + sides * _sides_bits(counted, bits) + head * bits.head
+    total = narrow + (counted.tables - head + besides) * 16
+    return Weights({"": int(total / 8)}, vision=besides * 2, basis="config")
 
 
-def _parts(counted: parameters.Count, besides: int, sides_bits: float) -> Parts:
+def _parts(counted: parameters.Count, besides: int, bits: formats.Bits) -> Parts:
     dense = counted.dense if counted.routed else 0  # layers before the experts stay as attention does
     return Parts(
         feeding=counted.feeding,
@@ -247,7 +259,8 @@ def _parts(counted: parameters.Count, besides: int, sides_bits: float) -> Parts:
         sides=counted.sides + dense,
         head=counted.head,
         unread=counted.tables - counted.head + besides,  # a tied head is the embedding, and read as a whole
-        sides_bits=sides_bits,
+        sides_bits=_sides_bits(counted, bits),
+        head_bits=0.0 if counted.tied else bits.head,
     )
 
 

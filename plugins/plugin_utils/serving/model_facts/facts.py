@@ -55,9 +55,10 @@ class Parts:
     feeding: int = 0  # of all experts, or of the layers of a model without any: what each format makes narrow
     chosen: int = 0  # of those, the ones that one token reads
     sides: int = 0  # that each token reads too: attention and what recurs, shared experts, routers
-    head: int = 0  # of the output layer, in 16 bits
+    head: int = 0  # of the output layer
     unread: int = 0  # tables that a token looks a row up in, and encoders, in 16 bits
     sides_bits: float = 0.0  # of one of the sides; 0: as makers of the format usually leave them
+    head_bits: float = 0.0  # of one number of the output layer; 0: 16
 
     @property
     def known(self) -> bool:

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields, limit
 
 # Bits of one weight with its scales, the smallest first: the first of several formats is what most weights are in.
@@ -27,7 +30,28 @@ _INT4 = {
 # Formats whose makers leave attention and its like as they were, unless they say what they left out.
 PARTIAL = ("nvfp4", "mxfp4", "int4")
 _LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
-_SIDES = ("attn", "attention", "mixer", "q_proj", "qkv", "in_proj", "shared_expert")
+# Parts of a model by words in the names of its modules; the first that fits. Encoders, tables and routers are in none.
+_PARTS = (
+    ("", re.compile(r"visual|vision|audio|embed|mtp|(^|[._])(gate|router|in_proj_(a|b|ba)|conv1d)[*$]*$")),
+    ("shared", re.compile("shared_?expert")),
+    ("head", re.compile(r"(^|\.)(lm_head|head|output)\b")),
+    ("feeding", re.compile("experts|moe")),
+    ("dense", re.compile("mlp|ffn|feed_forward")),  # which feed a model without experts
+    ("mixing", re.compile("attn|attention|mixer|mamba|conv|q_proj|qkv|in_proj")),
+)
+_WHOLE_LAYER = re.compile(r"layers\.(\d+)[.*]*$")
+_LAYER = re.compile(r"\.(\d+)[.*]")
+_ALL = ("Linear", "FusedMoE")
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Of one weight, by part: experts or dense layers, what mixes tokens, shared experts, the output layer."""
+
+    feeding: float
+    mixing: float
+    shared: float
+    head: float
 
 
 def _said(config: Fields, separate: Fields | None) -> Fields | None:
@@ -43,34 +67,94 @@ def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, 
         return ("bf16",), ""
     found = set(_formats(said, config))
     cache = said.text("kv_cache_quant_algo").lower()
+    if isinstance(said.data.get("kv_cache_scheme"), str):
+        return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), said.text(
+            "kv_cache_scheme"
+        ).lower()
     scheme = said.child("kv_cache_scheme")
     if scheme is not None and scheme.has("num_bits"):
         cache = f"fp{scheme.whole('num_bits')}"
     return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), cache
 
 
-def sides_kept(config: Fields, separate: Fields | None, kept: tuple[str, ...]) -> bool:
-    """Whether attention and its like stay as they were: by the list of what is left out, else as makers usually do."""
-    said = _said(config, separate)
-    left = [text for name in _LEFT_OUT for text in _texts(said, name)] if said else []
-    if said and said.has("config_groups") and not _all_linear(said):
-        return True
-    if any(word in text for text in left for word in _SIDES):
-        return True
-    return kept[0] in PARTIAL and not left
+def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having: Mapping[str, int]) -> Bits:
+    """By what is named with a format, and what is left out. `having`: the number of layers that have each part.
+
+    Where a file says neither, makers of the smallest formats leave attention and its like as they were.
+    """
+    table = catalog.load("models")["bits"]
+    said, wide, usual = _said(config, separate), float(table["bf16"]), float(table[kept[0]])
+    if said is None:
+        return Bits(usual, usual, usual, wide)
+    if said.text("quant_method") == "fp8" and kept[0] != "fp8":  # experts in less, all else in FP8 (DeepSeek-V4)
+        wide = float(table["fp8"])
+    named = _named(said, table)
+    if not having.get("shared") and "dense" in named:
+        named["feeding"] = named.pop("dense")
+    left = [text for name in _LEFT_OUT for text in _texts(said, name)]
+    partly = bool(named) and "all" not in named
+    plain = not named and not left and kept[0] in PARTIAL
+    found = {}
+    for part in ("feeding", "mixing", "shared"):
+        if own := named.get(part):
+            share = min(1.0, sum(own.values()) / max(1, having.get(part, 1)))
+            mean = sum(size * number for size, number in own.items()) / sum(own.values())
+            found[part] = mean if partly else share * mean + (1 - share) * usual
+        elif part == "feeding":
+            found[part] = usual
+        else:
+            share = 1.0 if partly or plain else _share_left(left, part, having)
+            found[part] = share * wide + (1 - share) * usual
+    return Bits(**found, head=min(named.get("head", {float(table["bf16"]): 1})))
+
+
+def _named(said: Fields, table: Mapping[str, float]) -> dict[str, dict[float, int]]:
+    """Bits of the modules that are named with a format, as a number of layers by part; `all`: of all linear layers."""
+    found: dict[str, dict[float, dict[str, None]]] = {}
+    for name, size in _assigned(said, table):
+        part = "all" if name in _ALL else _part(name)
+        layer = _LAYER.search(name)
+        found.setdefault(part, {}).setdefault(size, {})[layer[1] if layer else name] = None
+    return {part: {size: len(layers) for size, layers in sizes.items()} for part, sizes in found.items()}
+
+
+def _assigned(said: Fields, table: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    layers = said.child("quantized_layers")
+    for name in layers.data if layers else ():
+        layer = layers.child(name) if layers else None
+        yield name, table[_algorithm(layer.text("quant_algo").upper() if layer else "", said)]
+    groups = said.child("config_groups")
+    for key in groups.data if groups and not layers else ():
+        group = groups.child(key) if groups else None
+        weights = group.child("weights") if group else None
+        if group and weights:
+            size = table[_scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))]
+            yield from ((target, size) for target in _texts(group, "targets"))
+    extra = said.child("extra_config")  # AutoRound
+    for name, value in (extra.data if extra else {}).items():
+        bits = value.get("bits") if isinstance(value, Mapping) else None
+        if isinstance(bits, int) and bits in (8, 16):
+            yield from ((name, float(bits)), (_ALL[0], 0.0))
+
+
+def _part(name: str) -> str:
+    return next((part for part, pattern in _PARTS if pattern.search(name)), "")
+
+
+def _share_left(left: list[str], part: str, having: Mapping[str, int]) -> float:
+    """Of the layers that have this part, those in which it is left out; a name without a layer stands for all."""
+    layers = {whole[1] for name in left if (whole := _WHOLE_LAYER.search(name))}
+    for name in (name for name in left if _part(name) == part):
+        layer = _LAYER.search(name)
+        if not layer:
+            return 1.0
+        layers.add(layer[1])
+    return min(1.0, len(layers) / max(1, having.get(part, 1)))
 
 
 def _texts(said: Fields, name: str) -> list[str]:
     value = said.data.get(name)
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _all_linear(said: Fields) -> bool:
-    """compressed-tensors: whether any group is of all linear layers."""
-    groups = said.child("config_groups")
-    found = [group for name in (groups.data if groups else ()) if groups and (group := groups.child(name))]
-    targets = [target for group in found for target in _texts(group, "targets")]
-    return not targets or "Linear" in targets
 
 
 def _formats(said: Fields, config: Fields) -> Iterator[str]:

@@ -169,7 +169,8 @@ def _periodic(config: Fields, count: int) -> list[Mixers]:
         return [FULL if index % every == offset else _LINEAR for index in range(count)]
     if every := config.whole("mamba_step"):  # PLaMo 2
         return [FULL if index % every == every // 2 else _LINEAR for index in range(count)]
-    return _windowed(config, count, family) if window(config) else []
+    told = config.has("compress_ratios")  # of each layer, by DeepSeek-V4
+    return _windowed(config, count, family) if window(config) and not told else []
 
 
 def _windowed(config: Fields, count: int, family: str) -> list[Mixers]:
@@ -242,10 +243,18 @@ def _indexed(config: Fields, count: int, words: Sequence[str]) -> list[bool]:
     named = [word in INDEXED for word in words]
     found = named if any(named) else [True] * count
     types = config.texts("indexer_types") if isinstance(config.data.get("indexer_types"), list) else []
+    if (sparse := sparse_attention(config)) and len(flags := sparse.wholes("sparse_attention_freq")) >= count:
+        return [bool(flag) for flag in flags[:count]]
     return [each and types[index : index + 1] != ["shared"] for index, each in enumerate(found)]
 
 
 # --- what computes a token
+
+
+def sparse_attention(config: Fields) -> Fields | None:
+    """Return what MiniMax says of it, where it is on."""
+    own = config.child("sparse_attention_config")
+    return own if own is not None and own.flag("use_sparse_attention", default=True) else None
 
 
 def experts(config: Fields) -> int:
@@ -286,7 +295,9 @@ def _sparse(config: Fields, count: int) -> set[int]:
         return set(config.wholes("moe_layers"))
     first = config.layered("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
     last = config.layered("moe_layer_end_index", default=count - 1)
-    every = config.layered("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", default=1)
+    every = config.layered(
+        "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "moe_every_n_layers", default=1
+    )
     dense = set(config.wholes("mlp_only_layers"))
     if period := config.whole("expert_layer_period"):
         offset = config.whole("expert_layer_offset")

@@ -32,6 +32,7 @@ class Count:
     chosen: int  # of the experts that one token uses
     dense: int  # of the layers that compute a token with one network
     sides: int  # attention and what recurs, shared experts, routers
+    shared: int  # of the sides, the shared experts
     words: int  # the embedding
     looked_up: int  # tables beside it, of which a token reads a row each
     head: int  # of the output layer, which is the embedding again where the two are tied
@@ -75,14 +76,15 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     hidden, words = config.whole(*HIDDEN), config.whole(*layer_reader.WORDS)
     tied = config.flag("tie_word_embeddings", "weight_tying", default=_is(config, "tied")) or not chats
     found = experts(config)
-    routed = chosen = dense = sides = 0
+    routed = chosen = dense = sides = shared = 0
     for layer in layers:
         sides += _mixing(layer, hidden)
         matrices = 2 if _is_ungated(layer.config) else 3
         if layer.feed == "sparse":
             one = _expert(layer.config, hidden, matrices)
             routed, chosen = routed + found.count * one, chosen + found.per_token * one
-            sides += _shared(layer.config, hidden, matrices, one) + found.count * hidden
+            shared += _shared(layer.config, hidden, matrices, one)
+            sides += found.count * hidden
         if layer.feed == "dense" or (layer.feed and config.flag("enable_moe_block")):  # Gemma 4 has both
             dense += matrices * hidden * _width(layer, hidden)
     per_layer = config.whole("hidden_size_per_layer_input") * len(layers)  # Gemma: what each layer adds of a word
@@ -90,7 +92,7 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     groups = config.whole("ngram_vocab_size_base") * config.whole("ple_embed_dim")  # Qwen: of two words, and of three
     looked_up = config.whole("vocab_size_per_layer_input") * per_layer + groups * len(config.items("ple_layer_ids"))
     table = words * hidden
-    return Count(routed, chosen, dense, sides, table, looked_up, table if chats else 0, tied)
+    return Count(routed, chosen, dense, sides + shared, shared, table, looked_up, table if chats else 0, tied)
 
 
 def widths(config: Fields, layers: Sequence[Layer]) -> tuple[int, ...]:
@@ -111,7 +113,9 @@ def senses(config: Fields | None) -> int:
         int(config.number("mlp_ratio", default=4) * hidden) if not isinstance(config.data.get("mlp_ratio"), list) else 0
     )
     wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=usual)
-    return depth * (4 * hidden * hidden + 2 * hidden * wide)
+    merged, given = hidden * config.whole("spatial_merge_size") ** 2, config.whole("out_hidden_size")
+    mergers = 1 + len(config.items("deepstack_visual_indexes")) if merged and given else 0  # Qwen-VL
+    return depth * (4 * hidden * hidden + 2 * hidden * wide) + mergers * merged * (merged + given)
 
 
 def encoder(config: Fields) -> int:
@@ -157,12 +161,17 @@ def _width(layer: Layer, hidden: int) -> int:
 
 
 def _expert(config: Fields, hidden: int, matrices: int) -> int:
-    return matrices * (config.whole("moe_latent_size", "moe_hidden_size") or hidden) * _expert_width(config)
+    return matrices * (_expert_hidden(config) or hidden) * _expert_width(config)
 
 
 def _expert_width(config: Fields) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
     return config.layered(*names, *_WIDTH)
+
+
+def _expert_hidden(config: Fields) -> int:
+    """Numbers of a token that the experts see, where these are fewer than the model's."""
+    return config.whole("moe_latent_size", "moe_hidden_size", "routed_expert_hidden_size")
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:
@@ -239,5 +248,8 @@ def _linear(config: Fields, hidden: int) -> int:
     if not (state := config.whole("ssm_state_size", "mamba_d_state", "state_size")):
         return 4 * hidden * hidden
     inner, heads = attention.mamba_inner(config), attention.mamba_heads(config)
+    if not heads:  # the first Mamba
+        rank = config.whole("mamba_dt_rank", "time_step_rank", default=-(-hidden // 16))
+        return hidden * 2 * inner + inner * (2 * rank + 2 * state) + inner * hidden
     state *= config.whole("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
     return hidden * (2 * inner + 2 * state + heads) + inner * hidden

@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 from tests.support.model_configurations import CONFIGS, NEAR, RIGHT, Right, facts, kv, of
-from tests.support.model_folders import CASES
+from tests.support.model_folders import CASES, text
 
 
 def test_each_configuration_has_its_right_values() -> None:
@@ -192,25 +192,62 @@ ATTENTION = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024)  # numbers
 @pytest.mark.parametrize(
     ("said", "wide"),
     [
-        ({**NARROW, "exclude_modules": ["lm_head"]}, False),
-        ({**NARROW, "ignore": ["lm_head"]}, False),
-        ({**NARROW, "ignore": ["lm_head", "model.layers.0.self_attn*"]}, True),
-        (NARROW, True),
-        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["Linear"]}}}, False),
-        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["re:.*experts.*"]}}}, True),
-        ({"quant_method": "fp8"}, False),
-        ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}, True),
+        ({**NARROW, "exclude_modules": ["lm_head"]}, 0),
+        ({**NARROW, "ignore": ["lm_head"]}, 0),
+        ({**NARROW, "ignore": ["lm_head", "model.layers.0.self_attn*"]}, 1 / 80),
+        (NARROW, 1),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["Linear"]}}}, 0),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["re:.*experts.*"]}}}, 1),
+        ({"quant_method": "fp8"}, 0),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}, 1),
     ],
     ids=str,
 )
-def test_attention_is_as_wide_as_the_checkpoint_says(said: dict[str, Any], wide: bool, tmp_path: Path) -> None:
+def test_attention_is_as_wide_as_the_checkpoint_says(said: dict[str, Any], wide: float, tmp_path: Path) -> None:
     """Llama-3.3-70B in NVFP4 has 39.7 GiB, and not the 55.9 of attention in BF16."""
     found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config, "quantization_config": said}, tmp_path)
     bits = 8 if said["quant_method"] == "fp8" else 4.5
     all_narrow = (68.45e9 * bits + 2 * 128256 * 8192 * 16) / 8 / 2**30
-    more = ATTENTION * (16 - bits) / 8 / 2**30 if wide else 0.0
+    more = wide * ATTENTION * (16 - bits) / 8 / 2**30
     assert found.weights_gib == pytest.approx(all_narrow + more, rel=0.005)
     assert found.weights_gib == pytest.approx(39.7, rel=NEAR) or wide or bits == 8
+
+
+def test_each_part_is_counted_in_the_format_that_its_modules_are_named_with(tmp_path: Path) -> None:
+    """nvidia/Qwen3.6-35B-A3B-NVFP4, its 291 modules, and nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4, where 12 of 29
+    layers stay as they were: 18.21 GiB in a log of a GB10, and 63 tok/s.
+    """
+    layers = {f"model.language_model.layers.{layer}.linear_attn.out_proj": "FP8" for layer in range(30)}
+    layers |= {f"model.language_model.layers.{layer}.mlp.experts": "W4A16_NVFP4" for layer in range(40)}
+    layers |= {f"model.language_model.layers.{layer}.mlp.shared_expert.up_proj": "NVFP4" for layer in range(40)}
+    named = {name: {"quant_algo": algorithm} for name, algorithm in {**layers, "lm_head": "NVFP4"}.items()}
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": named}
+    config = json.loads((CONFIGS / "Qwen3.6-35B-A3B.json").read_text(encoding="utf-8"))
+    parts = facts({**config, "quantization_config": mixed}, tmp_path).parts
+    assert 7.5 < parts.sides_bits < 8 and parts.head_bits == 4.5
+    left = [f"backbone.layers.{layer}.mixer.{name}" for layer in (4, 5, 11, 12, 18, 19, 25, 26, 32, 33, 41, 42)
+            for name in ("in_proj", "out_proj")]  # fmt: skip
+    left += [f"backbone.layers.{layer}.mixer.conv1d" for layer in range(23)]
+    nano = json.loads((CONFIGS / "Nemotron-3-Nano-30B-A3B-BF16.json").read_text(encoding="utf-8"))
+    found = facts({**nano, "quantization_config": {**NARROW, "exclude_modules": ["lm_head", *left]}}, tmp_path)
+    assert found.weights_gib == pytest.approx(18.21, rel=NEAR)
+
+
+def test_an_index_of_sparse_attention_is_counted_where_it_is(tmp_path: Path) -> None:
+    """MiniMax-M3: a key of 128 numbers in 57 of 60 layers."""
+    sparse = [0, 0, 0, *[1] * 57]
+    said = {"use_sparse_attention": True, "sparse_index_dim": 128, "sparse_attention_freq": sparse}
+    plain = text("minimax_m3", 6144, 60, 64, 4, 128, 3072, 200064, 1048576)
+    assert kv(facts({"architectures": ["X"], **plain, "sparse_attention_config": said}, tmp_path)) == 122880 + 57 * 256
+    off = {**said, "use_sparse_attention": False}
+    assert kv(facts({"architectures": ["X"], **plain, "sparse_attention_config": off}, tmp_path)) == 122880
+
+
+def test_experts_of_a_latent_are_as_wide_as_it(tmp_path: Path) -> None:
+    """Kimi-K3: 896 experts of 3,584 numbers in 92 layers, 2.8 T in all."""
+    said = {"num_experts": 896, "num_experts_per_token": 16, "moe_intermediate_size": 3072, "first_k_dense_replace": 1}
+    plain = text("kimi_linear", 7168, 93, 96, 96, 128, 33792, 163840, 1048576, routed_expert_hidden_size=3584, **said)
+    assert facts({"architectures": ["X"], **plain}, tmp_path).parameters == pytest.approx(2.8e12, rel=0.05)
 
 
 def test_a_separate_file_of_the_format_says_what_was_left_out(tmp_path: Path) -> None:
@@ -245,3 +282,33 @@ def test_encoders_at_any_level_are_counted(tmp_path: Path) -> None:
 def test_widths_are_those_of_dense_networks_and_of_experts(tmp_path: Path) -> None:
     assert of("GLM-4.5-Air", tmp_path).widths == (1408, 10944)
     assert models.of_facts(of("Seed-OSS-36B", tmp_path)).geometry.widths == (27648,)
+
+
+# Of families that no configuration of the folder has: bytes of cache a token, billions of parameters.
+FRESH = [
+    ("Falcon-Mamba-7B", 0, 7.27, {  # expand is 16 there, and 8,192 is what its layers have
+        "model_type": "falcon_mamba", "architectures": ["FalconMambaForCausalLM"], "hidden_size": 4096, "expand": 16,
+        "intermediate_size": 8192, "num_hidden_layers": 64, "state_size": 16, "time_step_rank": 256, "conv_kernel": 4,
+        "vocab_size": 65024, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}),
+    ("Trinity-Nano", 14 * 2 * 128 * 4, 6.06, {
+        "model_type": "afmoe", "architectures": ["AfmoeForCausalLM"], "global_attn_every_n_layers": 4, "head_dim": 128,
+        "hidden_size": 1024, "intermediate_size": 3072, "moe_intermediate_size": 256, "num_attention_heads": 8,
+        "num_dense_layers": 2, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 56,
+        "num_key_value_heads": 2, "num_shared_experts": 1, "sliding_window": 2048, "tie_word_embeddings": False,
+        "max_position_embeddings": 131072, "vocab_size": 200192, "torch_dtype": "bfloat16"}),
+    ("Qwen3-ASR-1.7B", 28 * 8 * 128 * 4, 2.02, {
+        "model_type": "qwen3_asr", "architectures": ["Qwen3ASRForConditionalGeneration"], "thinker_config": {
+            "audio_config": {"d_model": 1024, "encoder_layers": 24, "encoder_ffn_dim": 4096, "output_dim": 2048},
+            "text_config": {"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144, "head_dim": 128,
+                            "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+                            "max_position_embeddings": 65536, "tie_word_embeddings": True}}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cache", "billions", "content"), FRESH, ids=lambda each: str(each)[:20])
+def test_a_family_of_new_words_is_counted(
+    name: str, cache: int, billions: float, content: dict[str, Any], tmp_path: Path
+) -> None:
+    found = facts(content, tmp_path)
+    assert kv(found) == cache, name
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=NEAR)
