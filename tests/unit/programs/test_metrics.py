@@ -446,12 +446,15 @@ def test_a_service_is_wanted_unless_its_operator_stopped_it(spark: Spark, wish: 
     (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
     spark.manifest(wish)
     found = samples(spark.text(1e6))
-    assert found['gb10_service_wanted{service="vllm"}'] == value and found['gb10_service_up{service="vllm"}'] == 0
+    assert found['gb10_service_wanted{model="qwen",service="vllm"}'] == value
+    assert found['gb10_service_up{service="vllm"}'] == 0
 
 
 def test_restarts_of_the_watchdog_are_told_for_a_while(spark: Spark) -> None:
     spark.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [1e6 - 4000, 1e6 - 100]}))
+    spark.write("/var/lib/gb10-watchdog/embed.json", json.dumps({"restarts": [1e6 - 100]}))
     spark.write("/var/lib/gb10-watchdog/vllm-odd.json", '{"restarts": "1"}')
     found = samples(spark.text(1e6))
     assert found['gb10_watchdog_restarts{service="vllm"}'] == 1
+    assert found['gb10_watchdog_restarts{service="vllm-embed"}'] == 1, "by the label of all others"
     assert 'gb10_unknown{part="history",path="watchdog.vllm-odd"}' in found
