@@ -103,8 +103,8 @@ class Spark:
         }.items():  # fmt: skip
             self.write(f"{RAIL}/{file}", text)
         self.status("ready")
-        argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000"]
-        self.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": argv, "serves": {"name": "Qwen"}}))
+        argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000", "--served-model-name", "Qwen"]
+        self.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": argv}))
         for name in UNITS:
             unit = self.root / f"run/systemd/units/invocation:{name}.service"
             if not unit.is_symlink():

@@ -450,6 +450,13 @@ def test_a_service_is_wanted_unless_its_operator_stopped_it(spark: Spark, wish: 
     assert found['gb10_service_up{service="vllm"}'] == 0
 
 
+def test_the_model_of_another_engine_is_told_by_its_settings(spark: Spark) -> None:
+    spark.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": ["docker"], "serves": {"name": "A/b.C"}}))
+    assert 'gb10_service_wanted{model="a-b-c",service="vllm"}' in samples(spark.text(1e6))
+    spark.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": ["docker", "ray", "start"]}))
+    assert 'gb10_service_wanted{model="",service="vllm"}' in samples(spark.text(1e6))
+
+
 def test_restarts_of_the_watchdog_are_told_for_a_while(spark: Spark) -> None:
     spark.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [1e6 - 4000, 1e6 - 100]}))
     spark.write("/var/lib/gb10-watchdog/embed.json", json.dumps({"restarts": [1e6 - 100]}))

@@ -89,8 +89,11 @@ def _planned(host: HostReader, notes: Notes) -> Planned:
 
 
 def _served(host: HostReader, name: str) -> str:
+    """vLLM's name is a flag of its command line; of another engine the role says it."""
     path = f"/etc/gb10-fleet/{name}.json"
     try:
-        return place(str(json.loads(text_of(host, path))["serves"]["name"]))
+        written = json.loads(text_of(host, path))
+        flags = dict(zip(written["argv"], written["argv"][1:]))
+        return place(str(written["serves"]["name"] if "serves" in written else flags.get("--served-model-name", "")))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Unknown(f"{path} is not what the role writes") from None
