@@ -32,7 +32,7 @@ ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monito
 UNIT = "gb10-vllm.service"
 MODEL, OTHER = "openai/gpt-oss-120b", "openai/gpt-oss-20b"
 # A long request counts nothing until its end, as in an engine that hangs; what a proof asks takes seconds.
-ENVIRONMENT = {"GB10_SIM": "tokens-per-s=50"}
+ENVIRONMENT = {"GB10_SIM": "tokens-per-s=150"}
 LASTS_TOKENS = 30000
 KEY = "k" * 32
 HERE_S = "198.18.7.1"  # this machine, to the hosts of the lab
@@ -196,7 +196,7 @@ class Night(Two):
             timeout=timeout, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def on_host(self, host: str, line: str) -> subprocess.CompletedProcess[str]:  # type: ignore[override]
+    def on_host(self, host: str, line: str) -> subprocess.CompletedProcess[str]:
         """As the user of the host, who may sudo: no root, and no terminal."""
         argv = self.fleet._ssh(host, "bash", "-o", "pipefail", "-c", line)
         return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)

@@ -65,8 +65,8 @@ def stays_down(night: Night, page: str = "Gb10ServiceDown") -> None:
 
 def test_planned_reboot_pages_nobody_and_what_stays_down_afterwards_does(night: Night) -> None:
     """The host is silent for longer than a boot takes: node_exporter comes late."""
-    host, began = night.second, time.monotonic()
     quiet(night)
+    host, began = night.second, time.monotonic()
     slow = f"printf '[Service]\\nExecStartPre=/bin/sleep 30\\nTimeoutStartSec=120\\n' >{SLOW_EXPORTER}"
     night.fleet.shell(host, f"{slow}; systemctl daemon-reload")
     try:
@@ -89,8 +89,8 @@ def test_planned_reboot_pages_nobody_and_what_stays_down_afterwards_does(night: 
 
 def test_planned_swap_and_rollout_page_nobody_and_what_stays_down_afterwards_does(night: Night) -> None:
     """Both stop the service; the rollout brings a setting that changes nothing but its container."""
-    host, began = night.second, time.monotonic()
     quiet(night)
+    host, began = night.second, time.monotonic()
     typed(
         night,
         f"gb10 swap vllm small --limit {host} -i inventory/mine --yes",
@@ -162,11 +162,13 @@ def test_a_page_is_followed_and_the_service_is_on_at_its_end(night: Night, page:
     quiet(night)
     for host in night.fleet.hosts if page.both else [night.second]:
         night.fleet.shell(host, page.cause)
-    walk(night, page)
+    fires(night, page)
+    follow(night, page)
+    night.fleet.shell(night.second, page.passes)
+    quiet(night)
 
 
-def walk(night: Night, page: Page) -> None:
-    """The alert fires, its page is followed, it ends, and all serve."""
+def fires(night: Night, page: Page) -> None:
     fault = (night.first if page.both else night.second, page.alert)
 
     def told() -> bool:
@@ -175,16 +177,13 @@ def walk(night: Night, page: Page) -> None:
         return fault in night.firing()
 
     night.wait(told, night.firing)
-    follow(night, page)
-    night.fleet.shell(night.second, page.passes)
-    quiet(night)
 
 
 def test_a_certificate_that_ends_is_followed(night: Night) -> None:
     quiet(night)
     night.certify(night.second, days=5)
-    night.wait(lambda: night.collect() or (night.second, "Gb10Certificate") in night.firing(), night.firing)
-    page = Page("Gb10Certificate", "")
+    page = Page("Gb10Certificate", "", slowly=True)
+    fires(night, page)
     for line in lines_of(night, page):
         if "reload" in line:
             night.certify(night.second)
@@ -198,8 +197,8 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
     with night.clients():
         for host in night.fleet.hosts:
             night.fleet.shell(host, FREEZE)
-        night.wait(lambda: night.collect() or (night.first, "Gb10GatewayErrors") in night.firing(), night.firing)
-        page = Page("Gb10GatewayErrors", "", both=True)
+        page = Page("Gb10GatewayErrors", "", both=True, slowly=True)
+        fires(night, page)
         for line in lines_of(night, page):
             if "rejoin" in line:  # "once it serves"
                 for host in night.fleet.hosts:
