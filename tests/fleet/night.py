@@ -181,7 +181,7 @@ class Night(Two):
 
     # -- what is typed
 
-    def typed(self, line: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    def typed(self, line: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
         """On the machine from which the fleet is run, in the folder that has inventory/mine."""
         environment = {
             **os.environ,

@@ -28,7 +28,7 @@ def fixture_night(cleared: Fleet, tmp_path_factory: pytest.TempPathFactory) -> I
     hosts = Night(cleared, tmp_path_factory.mktemp("night"))
     try:
         hosts.begin()
-        done = hosts.typed("gb10 site -i inventory/mine", timeout=600)
+        done = hosts.typed("gb10 site -i inventory/mine")
         assert done.returncode == 0, done.stdout + done.stderr
         hosts.wait(hosts.serves, lambda: hosts.typed("gb10 ps -i inventory/mine").stdout)
         hosts.ask_all()
