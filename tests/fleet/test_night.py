@@ -54,12 +54,13 @@ def serves_again(night: Night) -> None:
     night.wait(lambda: night.serves() and len(night.ask("up == 1")) == 2, night.firing)
 
 
-def stays_down(night: Night, page: str = "Gb10ServiceDown") -> None:
+def stays_down(night: Night) -> None:
     """What planned work has left is over, and a service that is down then is told of."""
     night.time_passes()
     night.fleet.shell(night.second, f"systemctl stop {UNIT}")
-    night.wait(lambda: (night.second, page) in night.firing(), night.firing)
-    follow(night, Page(page, ""))
+    page = Page("Gb10ServiceDown")
+    fires(night, page)
+    follow(night, page)
     quiet(night)
 
 
@@ -116,7 +117,7 @@ class Page(NamedTuple):
     """
 
     alert: str
-    cause: str
+    cause: str = ""
     hand: str = ""
     before: str = "$^"
     both: bool = False
@@ -182,7 +183,7 @@ def fires(night: Night, page: Page) -> None:
 def test_a_certificate_that_ends_is_followed(night: Night) -> None:
     quiet(night)
     night.certify(night.second, days=5)
-    page = Page("Gb10Certificate", "", slowly=True)
+    page = Page("Gb10Certificate", slowly=True)
     fires(night, page)
     for line in lines_of(night, page):
         if "reload" in line:
@@ -197,7 +198,7 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
     with night.clients():
         for host in night.fleet.hosts:
             night.fleet.shell(host, FREEZE)
-        page = Page("Gb10GatewayErrors", "", both=True, slowly=True)
+        page = Page("Gb10GatewayErrors", both=True, slowly=True)
         fires(night, page)
         for line in lines_of(night, page):
             if "rejoin" in line:  # "once it serves"
@@ -211,7 +212,7 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
 def test_a_prometheus_that_is_dead_is_followed(night: Night) -> None:
     """It is the role's own, on the first host; nobody here hears of it, as the page has it."""
     night.fleet.shell(night.first, "systemctl stop prometheus prometheus-alertmanager")
-    page = Page("Gb10Heartbeat", "", both=True)
+    page = Page("Gb10Heartbeat", both=True)
     follow(night, page)
     asks = next(line for line in lines_of(night, page) if "api/v1/alerts" in line)
     night.wait(lambda: "Gb10Heartbeat" in said(night, page, asks)[1], lambda: said(night, page, asks)[1])
