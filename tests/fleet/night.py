@@ -7,15 +7,16 @@ it a name of its own. No alert waits for a second look here, so each dip would b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,13 @@ from tests.fleet.two import INGREDIENTS, Two
 from tests.support.ports import free_port
 from tests.support.rig import ROOT
 
-ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monitoring"]
+ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monitoring", "watchdog"]
 UNIT = "gb10-vllm.service"
+MODEL, OTHER = "openai/gpt-oss-120b", "openai/gpt-oss-20b"
+# A long request counts nothing until its end, as in an engine that hangs; what a proof asks takes seconds.
+ENVIRONMENT = {"GB10_SIM": "tokens-per-s=150"}
+LASTS_TOKENS = 30000
+KEY = "k" * 32
 HERE_S = "198.18.7.1"  # this machine, to the hosts of the lab
 ASKS_S, WAIT_S = 5, 150.0
 CERTIFICATES = "/etc/gb10-certificate"
@@ -78,11 +84,10 @@ class Night(Two):
     def begin(self) -> None:
         script = (INGREDIENTS / "begin.sh").read_text()
         without_store = "\n".join(line for line in script.splitlines() if "/var/lib/docker" not in line)
+        self._openssl("req -x509 -newkey rsa:2048 -nodes -subj /CN=night -days 90 -keyout ca.key -out fleet.pem")
         for host in self.fleet.hosts:
             self.fleet.shell(host, without_store + BOOT)
-            self.fleet.shell(host, self._certificate(host))
-        pems = "".join(self.fleet.shell(host, f"cat {CERTIFICATES}/gateway.pem") for host in self.fleet.hosts)
-        self.fleet.shell(self.first, f"cat >{CERTIFICATES}/fleet.pem <<'END'\n{pems}END")
+            self.certify(host)
         self._write_inventory()
         self.bring_collection()
 
@@ -95,12 +100,20 @@ class Night(Two):
             self.fleet.shell(host, (INGREDIENTS / "end.sh").read_text() + NO_BOOT)
             assert said["error"] is None, f"{host}: undo: {said['error']}"
 
-    @staticmethod
-    def _certificate(host: str, days: int = 90) -> str:
-        kept = f"-out {CERTIFICATES}/gateway.pem -keyout {CERTIFICATES}/gateway.key"
-        curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-        names = f"-subj /CN={host} -addext subjectAltName=DNS:{host}"
-        return f"openssl req -x509 {curve} -days {days} {names} {kept} 2>/dev/null"
+    def certify(self, host: str, days: int = 90) -> None:
+        """Give the gateway of a host a certificate that ends in so many days; nothing is told of it."""
+        names = f"-subj /CN={host} -addext subjectAltName=DNS:{host} -addext basicConstraints=CA:false"
+        self._openssl(f"req -newkey rsa:2048 -nodes {names} -keyout gateway.key -out gateway.csr")
+        self._openssl(
+            "x509 -req -in gateway.csr -copy_extensions copy -CA fleet.pem -CAkey ca.key -CAcreateserial"
+            f" -days {days} -out gateway.pem"
+        )
+        for name in ("gateway.key", "gateway.pem", "fleet.pem"):
+            text = (self.folder / name).read_text()
+            self.fleet.shell(host, f"cat >{CERTIFICATES}/{name} <<'END'\n{text}END")
+
+    def _openssl(self, words: str) -> None:
+        subprocess.run(["openssl", *words.split()], cwd=self.folder, check=True, capture_output=True)
 
     def _write_inventory(self) -> None:
         known = yaml.safe_load((self.fleet.inventory / "hosts.yml").read_text())
@@ -112,10 +125,11 @@ class Night(Two):
             "fabric_topology": "none",
             "gb10_evidence_directory": str(self.folder / "evidence"),
             "docker_daemon_options": known["all"]["vars"]["docker_daemon_options"] | {"storage-driver": "vfs"},
+            "vllm_environment": ENVIRONMENT,
             "gateway_address": "{{ ansible_host }}",
             "gateway_certificate": f"{CERTIFICATES}/gateway.pem",
             "gateway_certificate_key": f"{CERTIFICATES}/gateway.key",
-            "gateway_keys": {"laptop": "k" * 32},
+            "gateway_keys": {"laptop": KEY},
             "gateway_fleet_key": "f" * 32,
             "monitoring_enabled": True,
             "monitoring_address": "{{ ansible_host }}",
@@ -127,8 +141,22 @@ class Night(Two):
             "monitoring_server": True,
             "monitoring_targets": {self.second: self.fleet.address(self.second)},
         }
+        hosts[self.second] |= {
+            "vllm_gpu_memory_utilization": 0.1,
+            "gb10_layouts": {"day": ["vllm"], "night": ["small"]},
+            "vllm_services": {"small": {"model": OTHER, "span": "host", "port": 8001, "memory_gib": 2}},
+            "watchdog_allow_restart": True,
+            "watchdog_after_s": 60,
+        }
         self.inventory.mkdir(parents=True)
         (self.inventory / "hosts.yml").write_text(yaml.safe_dump(known))
+
+    def change(self, **variables: Any) -> None:
+        """As an operator edits the inventory: other lines of the second host."""
+        file = self.inventory / "hosts.yml"
+        known = yaml.safe_load(file.read_text())
+        known["all"]["children"]["sparks"]["hosts"][self.second] |= variables
+        file.write_text(yaml.safe_dump(known))
 
     def ask_all(self) -> None:
         """Start the Prometheus that judges."""
@@ -153,7 +181,7 @@ class Night(Two):
 
     # -- what is typed
 
-    def typed(self, line: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    def typed(self, line: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
         """On the machine from which the fleet is run, in the folder that has inventory/mine."""
         environment = {
             **os.environ,
@@ -168,7 +196,7 @@ class Night(Two):
             timeout=timeout, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def on_host(self, host: str, line: str) -> subprocess.CompletedProcess[str]:  # type: ignore[override]
+    def on_host(self, host: str, line: str) -> subprocess.CompletedProcess[str]:
         """As the user of the host, who may sudo: no root, and no terminal."""
         argv = self.fleet._ssh(host, "bash", "-o", "pipefail", "-c", line)
         return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
@@ -208,11 +236,38 @@ class Night(Two):
             self.fleet.shell(host, "rm -f /var/lib/gb10-metrics/planned/*")
         self.collect()
 
-    def serves(self) -> bool:
-        """Whether each host does, and the router sends requests to both."""
-        shown = self.fleet.shell(self.first, "gb10-router show || true")
-        ready = all(
+    def life(self, host: str) -> str:
+        """Another one is another start of the model's container."""
+        return self.fleet.shell(host, f"systemctl show -p InvocationID --value {UNIT}")
+
+    def ready(self) -> bool:
+        """Whether each host says that it serves the model of both."""
+        return all(
             '"phase": "ready"' in self.fleet.shell(host, "cat /run/gb10-vllm/status.json || true")
             for host in self.fleet.hosts
         )
-        return ready and re.findall(r'"state": "([a-z]+)"', shown) == ["ready", "ready"]
+
+    def serves(self) -> bool:
+        """Whether each host does, and the router sends requests to both."""
+        shown = json.loads(self.fleet.shell(self.first, "gb10-router show || echo '[]'"))
+        return self.ready() and [one["state"] for one in shown if "120b" in one["model"]] == ["ready", "ready"]
+
+    @contextlib.contextmanager
+    def clients(self) -> Iterator[None]:
+        """Somebody asks the gateway of the first host, again and again."""
+        body = json.dumps({"model": MODEL, "prompt": "x", "max_tokens": 1})
+        words = ["-ks", "-m", "5", "-o", "/dev/null", "-H", f"Authorization: Bearer {KEY}"]
+        url = f"https://{self.fleet.address(self.first)}:8443/v1/completions"
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.wait(0.5):
+                subprocess.run(["curl", *words, "-H", "Content-Type: application/json", "-d", body, url], check=False)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            asking.join()

@@ -103,7 +103,7 @@ class Spark:
         }.items():  # fmt: skip
             self.write(f"{RAIL}/{file}", text)
         self.status("ready")
-        argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000"]
+        argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000", "--served-model-name", "Qwen"]
         self.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": argv}))
         for name in UNITS:
             unit = self.root / f"run/systemd/units/invocation:{name}.service"
@@ -252,7 +252,8 @@ class Spark:
         """As the files of a host: by part."""
         system = System(self.root, self.run, privileged=True, clock=SetClock(self.now_s))
         host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s, statvfs=self._space)
-        with patch.object(gateway, "ask_router", lambda _host: f"1\n3 qwen 1 spark-a 192.0.2.1 {self.replica} 1 1\n"):
+        said = f"1\n3 qwen 1 {self.name} 192.0.2.1 {self.replica} 1 1\n"
+        with patch.object(gateway, "ask_router", lambda _host: said):
             return {part: main.collect(part, host, self.settings, self.served) for part in ("history", "now")}
 
 
@@ -383,6 +384,7 @@ def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
     yield "prefill", lambda spark: (spark.gpu(2418, 88, 96, 74), _attribute(rate=0)(spark))[0]
     yield "stopped", _stopped
     yield "taken_out_of_the_router", _attribute(replica="0 8")
+    yield "rests_and_no_router_was_told", lambda spark: (_stopped(spark), _attribute(replica="0 0")(spark))[0]
     yield "warm", lambda spark: spark.gpu(2418, 88, 96, 84)
     yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
     yield "old_nvidia_smi", lambda spark: None

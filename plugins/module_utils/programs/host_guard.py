@@ -72,7 +72,11 @@ def main() -> int:
 
 
 def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
-    """Note a start, and say whether it may come to a reboot: each start that did not end in good order has cost one."""
+    """Note a start, and say whether it may come to a reboot: each start that did not end in good order has cost one.
+
+    Where it may not, nothing else of this program runs in this boot: what the last one left is kept here.
+    """
+    _keep_the_last(root)
     starts = [each for each in _starts(root) if now_s - each["at_s"] < DAY_S]
     spent = sum(not each["ended"] for each in starts)
     if spent >= rules.per_day:
@@ -87,7 +91,7 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
 def watch(mode: str, rules: Rules, world: World) -> None:
     """Look until the end is asked for."""
     world.tell("READY=1")  # from here on systemd's watchdog guards it
-    _keep_the_last(world)
+    _keep_the_last(world.root)  # a guard that only reports is not asked whether it may
     since: float | None = None
     told = FINE
     while True:
@@ -135,11 +139,11 @@ def _stopped(seconds: float) -> bool:
     return signal.sigtimedwait({signal.SIGTERM}, seconds) is not None
 
 
-def _keep_the_last(world: World) -> None:
+def _keep_the_last(root: Path) -> None:
     """Of another boot the reason is history: it is kept under another name."""
-    kept = _read(world.root, REASON)
-    if kept and kept.get("boot") != _boot(world.root):
-        folder = world.root / STATE.lstrip("/")
+    kept = _read(root, REASON)
+    if kept and kept.get("boot") != _boot(root):
+        folder = root / STATE.lstrip("/")
         with contextlib.suppress(OSError):
             (folder / REASON).replace(folder / LAST)
 

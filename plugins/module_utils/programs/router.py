@@ -144,7 +144,7 @@ def _state(status: str) -> str:
 
 
 def place(model: str) -> str:
-    """As the router calls a model."""
+    """As reading/model_names.py: this program is one file."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 

@@ -62,6 +62,21 @@ def test_a_host_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert r"a line \x1b[2J" in result.output
 
 
+@pytest.mark.parametrize(("reboots", "said"), [(True, "very likely: "), (False, "likely: ")])
+def test_the_morning_after_the_host_guard_is_as_its_page_has_it(
+    monkeypatch: pytest.MonkeyPatch, reboots: bool, said: str
+) -> None:
+    page = (PLAYBOOK.parents[1] / "roles/watchdog/README.md").read_text(encoding="utf-8")
+    kept = {"at_s": NOW - 3710, "boot": FORMER, "full_percent": 98.0, "reboots": reboots}
+    answered(monkeypatch, reading(boots=UNCLEAN, guard=kept))
+    first, *more = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,"]).output.splitlines()
+    assert first.startswith(f"spark-0: {said}")
+    if reboots:
+        assert "\n".join([first.replace("spark-0", "spark-a"), *more[:3]]) in page
+    else:
+        assert f"`{first.removeprefix('spark-0: ')}`" in " ".join(page.split())
+
+
 def test_a_healthy_host_has_little_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, reading())
     output = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,"]).output

@@ -74,18 +74,22 @@ def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is
     assert all("--model" in task["ansible.builtin.command"]["argv"] for task in asked) and len(asked) == 3
 
 
+@pytest.mark.parametrize("wish", [None, {"who": "gb10_layouts"}], ids=["no wish", "at rest"])
 @pytest.mark.parametrize("name", ["tiny/chat", "", None])
-def test_whether_a_router_is_asked_is_true_or_false(name: str | None) -> None:
-    """Ansible refuses a condition that is a text, as that of a served name was."""
+def test_whether_a_router_is_asked_is_true_or_false(name: str | None, wish: dict[str, str] | None) -> None:
+    """Ansible refuses a condition that is a text, as that of a served name was.
+
+    What rests by a layout no router was told of: its start tells them first.
+    """
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
     asked = [task for task in play["tasks"] if "gb10-router" in str(task.get("ansible.builtin.command"))]
     compiled = Environment().compile_expression  # noqa: S701 - conditions, no page
-    given: dict[str, Any] = {"__wish_mine": {"served_name": name}}
+    given: dict[str, Any] = {"__wish_mine": {"served_name": name, "wish": wish}}
     given["__wish_routed"] = compiled(play["vars"]["__wish_routed"].strip("{} "))(**given)
     for stops in (True, False):
         wanted = [compiled(task["when"])(__wish_stops=stops, **given) for task in asked]
         assert all(isinstance(each, bool) for each in wanted)
-        assert wanted == ([stops, stops, not stops] if name else [False] * 3)
+        assert wanted == ([stops or wish is not None, stops, not stops] if name else [False] * 3)
 
 
 def test_a_layout_that_there_is_not_is_refused_before_any_host_is_asked(run: Run) -> None:

@@ -89,6 +89,16 @@ def test_after_the_reboot_the_reason_is_history(tmp_path: Path) -> None:
     assert host.kept() is None and host.kept(LAST) == {"boot": "boot-0", "found": "wedged"}
 
 
+def test_the_reason_of_the_last_reboot_of_a_day_is_history_too(tmp_path: Path) -> None:
+    """After it the guard is not armed, and its reason is read all the same."""
+    host = Host(tmp_path, WEDGE)
+    for _ in range(RULES.per_day):
+        assert may_arm(tmp_path, RULES, 1000)
+    (tmp_path / STATE.lstrip("/") / REASON).write_text(json.dumps({"boot": "boot-0", "found": "wedged"}))
+    assert not may_arm(tmp_path, RULES, 2000)
+    assert host.kept() is None and host.kept(LAST) == {"boot": "boot-0", "found": "wedged"}
+
+
 @pytest.mark.parametrize(
     ("series", "mode"), [(SPIKES, REBOOT), (WEDGE, REPORT), ([None, *[0.0] * 20], REBOOT), ([5.0] * 40, REBOOT)]
 )

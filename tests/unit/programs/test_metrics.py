@@ -446,12 +446,22 @@ def test_a_service_is_wanted_unless_its_operator_stopped_it(spark: Spark, wish: 
     (spark.root / "run/systemd/units/invocation:gb10-vllm.service").unlink()
     spark.manifest(wish)
     found = samples(spark.text(1e6))
-    assert found['gb10_service_wanted{service="vllm"}'] == value and found['gb10_service_up{service="vllm"}'] == 0
+    assert found['gb10_service_wanted{model="qwen",service="vllm"}'] == value
+    assert found['gb10_service_up{service="vllm"}'] == 0
+
+
+def test_the_model_of_another_engine_is_told_by_its_settings(spark: Spark) -> None:
+    spark.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": ["docker"], "serves": {"name": "A/b.C"}}))
+    assert 'gb10_service_wanted{model="a-b-c",service="vllm"}' in samples(spark.text(1e6))
+    spark.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": ["docker", "ray", "start"]}))
+    assert 'gb10_service_wanted{model="",service="vllm"}' in samples(spark.text(1e6))
 
 
 def test_restarts_of_the_watchdog_are_told_for_a_while(spark: Spark) -> None:
     spark.write("/var/lib/gb10-watchdog/vllm.json", json.dumps({"restarts": [1e6 - 4000, 1e6 - 100]}))
+    spark.write("/var/lib/gb10-watchdog/embed.json", json.dumps({"restarts": [1e6 - 100]}))
     spark.write("/var/lib/gb10-watchdog/vllm-odd.json", '{"restarts": "1"}')
     found = samples(spark.text(1e6))
     assert found['gb10_watchdog_restarts{service="vllm"}'] == 1
+    assert found['gb10_watchdog_restarts{service="vllm-embed"}'] == 1, "by the label of all others"
     assert 'gb10_unknown{part="history",path="watchdog.vllm-odd"}' in found

@@ -16,6 +16,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
+from tests.support import runbooks
 from tests.support.proofs import facts
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +26,12 @@ SPARKS = {"spark-a": "192.0.2.11", "spark-b": "192.0.2.12", "spark-c": "192.0.2.
 def blocks() -> list[dict[str, Any]]:
     section = (ROOT / "docs/monitoring.md").read_text().partition("## A Prometheus that the role brings")[2]
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section.partition("\n## ")[0], re.S)]
+
+
+def test_the_docs_name_each_page_that_no_lab_walks() -> None:
+    said = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8").partition("- No lab here has raised ")[2]
+    walked = re.findall(r'"(Gb10\w+)"', (ROOT / "tests/fleet/test_night.py").read_text(encoding="utf-8"))
+    assert {*re.findall(r"Gb10\w+", said.partition("\n- ")[0])} == {*runbooks.PAGES} - {*walked}
 
 
 def test_the_server_asks_each_other_host_once_and_is_let_in(tmp_path: Path) -> None:

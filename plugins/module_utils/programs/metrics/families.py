@@ -61,7 +61,8 @@ NOW = {
     "gb10_service_up": (GAUGE, "1 while systemd runs the unit.", "/run/systemd/units"),
     "gb10_service_wanted": (
         GAUGE,
-        "1 where a role keeps the unit running; 0 while its operator has stopped it, or a request is to wake it.",
+        "1 where a role keeps the unit running; 0 while its operator has stopped it, or a request is to wake it."
+        " model: as a router calls it.",
         "the manifest of the engine",
     ),
     "gb10_planned_until_seconds": (

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     running,
     sensors,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import long_name
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, text_of
 
@@ -65,7 +66,7 @@ def of_watchdog(host: HostReader, notes: Notes, since_s: float) -> Samples:
         name, __, kind = file.rpartition(".")
         if kind == "json" and name and not name.startswith("."):
             young = notes.read(f"watchdog.{name}", partial(_restarts, host, f"{WATCHDOG}/{file}", since_s))
-            found += sample("gb10_watchdog_restarts", young, service=name)
+            found += sample("gb10_watchdog_restarts", young, service=long_name(name).removeprefix("gb10-"))
     return found
 
 

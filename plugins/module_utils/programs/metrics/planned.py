@@ -8,10 +8,12 @@ And until when somebody works on the host, by what gb10-planned has written: the
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from typing import NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_names import place
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.planned_rails import read_planned_rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import in_force
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
@@ -32,6 +34,7 @@ class Planned(NamedTuple):
     """Of each service that a role keeps running, whether it should run now; and the network devices of rails."""
 
     services: dict[str, bool]
+    models: dict[str, str]  # of such a service, as a router calls it
     rails: tuple[str, ...]
     gateways: dict[str, bool]  # units that a role keeps running, and whether each runs
 
@@ -41,14 +44,14 @@ class Planned(NamedTuple):
         for unit, up in self.gateways.items():
             found += sample("gb10_gateway_wanted", 1, unit=unit) + sample("gb10_gateway_up", up, unit=unit)
         for name, wanted in self.services.items():
-            found += sample("gb10_service_wanted", wanted, service=name)
+            found += sample("gb10_service_wanted", wanted, service=name, model=self.models[name])
         for netdev in self.rails:
             found += sample("gb10_rail_planned", 1, netdev=netdev)
         return found
 
 
 def read(host: HostReader, notes: Notes) -> Planned:
-    return notes.read("planned", lambda: _planned(host)) or Planned({}, (), {})
+    return notes.read("planned", lambda: _planned(host, notes)) or Planned({}, {}, (), {})
 
 
 def of_work(host: HostReader, notes: Notes, cluster: str) -> Samples:
@@ -64,7 +67,7 @@ def _end(host: HostReader, name: str) -> int:
     return int(text)
 
 
-def _planned(host: HostReader) -> Planned:
+def _planned(host: HostReader, notes: Notes) -> Planned:
     try:
         known = host.system.once(manifests.load)
     except HostError as error:
@@ -81,4 +84,16 @@ def _planned(host: HostReader) -> Planned:
         for unit in _GATEWAYS
         if ours.get(f"unit:{unit}", {}).get("state") == "started"
     }
-    return Planned(services, tuple(read_planned_rails(host) or ()), running)
+    models = {name: notes.read(f"model.{name}", partial(_served, host, name)) or "" for name in services}
+    return Planned(services, models, tuple(read_planned_rails(host) or ()), running)
+
+
+def _served(host: HostReader, name: str) -> str:
+    """vLLM's name is a flag of its command line; of another engine the role says it."""
+    path = f"/etc/gb10-fleet/{name}.json"
+    try:
+        written = json.loads(text_of(host, path))
+        flags = dict(zip(written["argv"], written["argv"][1:]))
+        return place(str(written["serves"]["name"] if "serves" in written else flags.get("--served-model-name", "")))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Unknown(f"{path} is not what the role writes") from None

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_names import place
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
 
-_NOT_IN_A_PATH = re.compile(r"[^a-z0-9]+")
 _NAME_OF_A_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 
 
@@ -34,7 +34,7 @@ class Service:
     @property
     def place(self) -> str:
         """The model as a part of a path and as a name in a configuration: the same on every host."""
-        return _NOT_IN_A_PATH.sub("-", self.model.lower()).strip("-")
+        return place(self.model)
 
     @property
     def sound(self) -> bool:
