@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
@@ -120,7 +120,7 @@ class ActionModule(OwnAction):
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
                 remote = transport.command_of(routes, variables)
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
-            except AnsibleError:
+            except Exception:  # one host, not the look at all of them
                 continue
             questions[name] = asked, target
             limits[name] = limit
