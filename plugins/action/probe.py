@@ -114,17 +114,14 @@ class ActionModule(OwnAction):
             variables = task_vars["hostvars"]._variable_manager.get_vars(
                 play=self._task.play, host=task_vars["hostvars"]._inventory.get_host(name), task=self._task
             )
-            try:
+            with contextlib.suppress(Exception):  # one host, not the look at all of them
                 own = host.Host(self, variables, self._templar.copy_with_new_env(available_variables=variables))
                 limit = own.variables.get(silence.VARIABLE, 0)
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
                 remote = transport.command_of(routes, variables)
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
-            except Exception:  # one host, not the look at all of them
-                continue
-            questions[name] = asked, target
-            limits[name] = limit
-            yield target
+                questions[name], limits[name] = (asked, target), limit
+                yield target
 
 
 @contextlib.contextmanager

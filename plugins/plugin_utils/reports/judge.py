@@ -185,9 +185,7 @@ def _measured(members: Mapping[str, Record]) -> dict[tuple[Any, ...], tuple[Reco
     return tests
 
 
-def _ends(
-    host: str, profiles: Sequence[Record], result: Mapping[str, Any]
-) -> tuple[Record, Record, str, int] | None:
+def _ends(host: str, profiles: Sequence[Record], result: Mapping[str, Any]) -> tuple[Record, Record, str, int] | None:
     """Server and client of a test as {host, port, netdev, hca}, its link and its twin index, out of the plan."""
     profile = next((item for item in profiles if item["address"] == result["address"]), None)
     peer = next((item for item in profile["peers"] if item["address"] == result["peer"]), None) if profile else None

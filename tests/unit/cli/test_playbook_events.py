@@ -140,9 +140,7 @@ class Compared(dict[str, str]):
         return super().__eq__(other)
 
 
-@pytest.mark.parametrize(
-    ("action", "key"), [("gb10.fleet.host_state", "changes"), ("gb10.fleet.doctor", "findings")]
-)
+@pytest.mark.parametrize(("action", "key"), [("gb10.fleet.host_state", "changes"), ("gb10.fleet.doctor", "findings")])
 def test_what_a_host_says_often_is_not_compared_with_all_that_was_said(action: str, key: str) -> None:
     """16,000 changes took 17 s, and an answer has room for 400,000: hours, in which nobody could end the run."""
     report, many = Report(), [Compared(resource=f"file:{number}") for number in range(2000)]
