@@ -206,6 +206,12 @@ class Asked(TypedDict):
     verdict: str | None
 
 
+class Said(TypedDict):
+    verdict: str
+    text: str
+    way_out: str
+
+
 class Warm(TypedDict):
     key: str
     cold_s: float | None
@@ -223,7 +229,7 @@ class Proof(TypedDict):
     phase: str | None
     phases: dict[str, float]
     warm: Warm | None
-    remark: dict[str, str] | None
+    remark: Said | None
 
 
 class Result(TypedDict):

@@ -11,6 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import refused
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     evidence_files,
     evidence_page,
@@ -65,6 +67,19 @@ def test_no_host_speaks_of_a_rail_of_others() -> None:
             hosts[names[2]]["bandwidth"].append(forged)
     assert theirs and build(hosts)["verdict"] == "healthy"
     tally("a host speaks of a rail of others", 2 * len(theirs), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "says"),
+    [
+        (answers.Heard, {"host": "spark-b; reboot"}, "answer.host is 'spark-b; reboot'"),
+        (answers.Measured, {"end": "both"}, "answer.end is 'both'"),
+        (answers.Proof, {"remark": {"x": "y"}}, "answer.remark.verdict is missing"),
+    ],
+)
+def test_what_the_page_would_end_with_is_refused_on_arrival(kind: Any, wrong: dict[str, Any], says: str) -> None:
+    """The page is of all hosts: one answer without a key in it ended the evidence of the others."""
+    assert says in str(schema.unsound(wrong, kind, "answer"))
 
 
 def test_a_ping_that_failed_for_no_reason_is_one_that_failed() -> None:
