@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.llama_cpp import FILE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import gguf, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.build import Files
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
@@ -69,11 +70,14 @@ def _types(flags: Mapping[str, str | None]) -> list[str]:
 
 
 def _place(model: str, revision: str) -> tuple[Files, str, str]:
-    if sources.is_path(model):
-        path = Path(model)
-        return sources.Folder(path.parent), "OWNER/NAME", path.name
+    path = Path(model)
     owner, _, rest = model.partition("/")
     name, _, file = rest.partition("/")
+    file = path.name if sources.is_path(model) else file
+    if not FILE.match(file):  # a stranger may have named it, and it goes into a line to paste
+        raise FactsError(f"{file!a} is no name for an inventory; name the file by letters, digits and . _ + -")
+    if sources.is_path(model):
+        return sources.Folder(path.parent), "OWNER/NAME", file
     return sources.Hub(f"{owner}/{name}", revision, os.environ), f"{owner}/{name}", file
 
 

@@ -155,7 +155,7 @@ def _starts() -> dict[str, Any]:
     """What hosts have measured, by the facts that this machine remembers of them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 
-    return {str(each.get("hostname")): each["measured"] for each in last_facts.everything() if each.get("measured")}
+    return {host: facts["measured"] for host, facts in last_facts.everything() if facts.get("measured")}
 
 
 class Planned(Protocol):

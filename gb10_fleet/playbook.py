@@ -31,6 +31,7 @@ from ansible_runner.interface import init_runner
 from gb10_fleet import passwords
 from gb10_fleet.inventory_lines import yaml_mistake
 from gb10_fleet.rollout import locks, words
+from gb10_fleet.untold import Untold
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
@@ -121,11 +122,10 @@ class Report:
     # The last of each host for what it asks; empty where none came.
     answers: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
+    untold: Untold = field(default_factory=Untold, repr=False)
     silent: dict[str, Finding] = field(default_factory=dict)  # hosts that gave no answer to a task that says no more
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
-    changes: dict[str, list[dict[str, Any]]] = field(
-        default_factory=dict
-    )  # these three by host, as the engine has them
+    changes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # these three: by host, of the engine
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
@@ -184,7 +184,7 @@ class Report:
     def _take_findings(self, result: Mapping[str, Any]) -> None:
         """The probe has those of all hosts; the doctor of a host says them once more."""
         for one in (result, *result.get("judged", {}).values()):
-            self.findings += [finding for finding in one.get("findings", []) if finding not in self.findings]
+            self.findings += self.untold.of("findings", one.get("findings", []))
 
     def _take_result(self, kind: str, event: Mapping[str, Any]) -> None:
         data = event["event_data"]
@@ -215,9 +215,8 @@ class Report:
 
     def _add(self, host: str, result: Mapping[str, Any]) -> None:
         for key, known in (("changes", self.changes), ("pending", self.pending), ("orphans", self.orphans)):
-            for item in result.get(key, []):
-                if item not in known.setdefault(host, []):
-                    known[host].append(item)
+            if found := self.untold.of(f"{key} {host}", result.get(key, [])):
+                known.setdefault(host, []).extend(found)
 
     def _take_error(self, event: Mapping[str, Any]) -> None:
         """Take a line that Ansible says outside of plays and tasks; an error may have several."""

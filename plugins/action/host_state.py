@@ -64,7 +64,13 @@ class ActionModule(OwnAction):
             if facts is None:
                 self._calls += 1
                 facts, verified = self._host.read_facts(), True
-            context, rendered = self._host.render(roles, facts)
+            try:
+                context, rendered = self._host.render(roles, facts)
+            except Exception:  # what the host said last time is a guess, and no plan may be made of it at all
+                if verified:
+                    raise
+                facts = None
+                continue
             refusals = [host.named(self._host.name, text) for document in rendered for text in host.refusals(document)]
             if not verified and refusals:
                 facts = None  # the host may be another one by now

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
@@ -114,17 +114,14 @@ class ActionModule(OwnAction):
             variables = task_vars["hostvars"]._variable_manager.get_vars(
                 play=self._task.play, host=task_vars["hostvars"]._inventory.get_host(name), task=self._task
             )
-            try:
+            with contextlib.suppress(Exception):  # one host, not the look at all of them
                 own = host.Host(self, variables, self._templar.copy_with_new_env(available_variables=variables))
                 limit = own.variables.get(silence.VARIABLE, 0)
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
                 remote = transport.command_of(routes, variables)
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
-            except AnsibleError:
-                continue
-            questions[name] = asked, target
-            limits[name] = limit
-            yield target
+                questions[name], limits[name] = (asked, target), limit
+                yield target
 
 
 @contextlib.contextmanager

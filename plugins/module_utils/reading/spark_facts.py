@@ -13,7 +13,7 @@ with containers is left out: interfaces without hardware and without an IPv4 add
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.account_services import read_account_services
@@ -72,7 +72,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests i
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import read_vendor_updates
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between, KernelRelease, PackageName
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -84,7 +84,7 @@ class Facts(TypedDict):
     kernel: KernelRelease
     kho_off: NotRequired[bool | None]
     architecture: str
-    memory_bytes: int
+    memory_bytes: Annotated[int, Between(1, 2**63)]  # everything is a part of it
     os: Os
     product: Product
     root: bool

@@ -9,6 +9,7 @@ what it is to answer, and takes no memory of it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -114,16 +115,16 @@ class Question:
         argv = ["docker", "run", f"--name={name}", *_OPTIONS, f"--volume={mounted}:{INSIDE}:ro", "--entrypoint=timeout"]
         done = self.run([*argv, image, *words], input=inspect.getsource(ask_engine))
         lines = [line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK)]
-        try:
-            said: dict[str, Any] = json.loads(lines[-1][len(ask_engine.MARK) :])
-        except (IndexError, ValueError):
-            if done.returncode in _LATE:
-                return {"silent": limit_s, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            way_out = "see `docker info`, and whether the image has vLLM"
-            raise FilesError(
-                "no_answer", f"vLLM of {image} said nothing ({last_words(done.stderr)})", way_out
-            ) from None
-        return {**said, "model": self.model, "image": image}
+        said: Any = None
+        with contextlib.suppress(IndexError, ValueError, RecursionError):
+            said = json.loads(lines[-1][len(ask_engine.MARK) :])
+        # Code of the model may run in there. Of its silence we alone speak.
+        if isinstance(said, dict) and "silent" not in said:
+            return {**said, "model": self.model, "image": image}
+        if done.returncode in _LATE:
+            return {"silent": limit_s, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        way_out = "see `docker info`, and whether the image has vLLM"
+        raise FilesError("no_answer", f"vLLM of {image} said nothing ({last_words(done.stderr)})", way_out)
 
 
 def _kept(file: Path) -> KeptAnswer | None:

@@ -19,6 +19,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cl
 if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
+LONGEST_ERROR = 1000  # characters of one that a host says
+
 
 class Counters(TypedDict):
     running: float
@@ -58,10 +60,10 @@ def of_line(line: str) -> dict[str, Any] | None:
         return None
     try:
         look = json.loads(line[len(LINE) :])
-    except (ValueError, RecursionError):
+        wrong = schema.problem(look, Look, "look")
+        return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
+    except (ValueError, RecursionError):  # what no type names may be nested as well
         return {"silent": "its answer is no JSON"}
-    wrong = schema.problem(look, Look, "look")
-    return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
 
 
 def services_of(reply: Reply) -> dict[str, Any]:
@@ -72,10 +74,10 @@ def services_of(reply: Reply) -> dict[str, Any]:
     try:
         said = json.loads(line[len(SERVICES) :])
         services, error = said.get("services"), said.get("error")
-    except (ValueError, RecursionError, AttributeError):
+        wrong = error or schema.problem(services, list[Service], "services")
+        return {"error": printable(str(wrong)[:LONGEST_ERROR])} if wrong else {"services": cleaned(services)}
+    except (ValueError, RecursionError, AttributeError):  # what no type names may be nested as well
         return {"error": "its answer is no JSON"}
-    wrong = error or schema.problem(services, list[Service], "services")
-    return {"error": printable(str(wrong))} if wrong else {"services": cleaned(services)}
 
 
 def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.values import (
 
 # A port of the fabric goes into the inventory of `gb10 up`.
 _Port = Annotated[str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}\Z"), "the name of a port")]
+_Host = Annotated[str, Matching(re.compile(r"\S{1,253}\Z"), "the name of a host")]  # what moves a cable names it
+_End = Annotated[str, Matching(re.compile(r"(server|client)\Z"), "server or client")]
 _Network = Annotated[str, Parsed(ipaddress.IPv4Network, "a network")]
 _IPv4 = Annotated[str, Parsed(ipaddress.IPv4Address, "an IPv4 address")]
 
@@ -38,7 +40,7 @@ class Fault(TypedDict):
 class Heard(TypedDict):
     netdev: str
     port: _Port
-    host: str
+    host: _Host
     there_netdev: str
     there_port: _Port
 
@@ -168,7 +170,7 @@ class Figures(TypedDict):
 
 class Measured(TypedDict):
     name: str
-    end: str
+    end: _End
     device: str
     address: str
     peer: str
@@ -204,6 +206,12 @@ class Asked(TypedDict):
     verdict: str | None
 
 
+class Said(TypedDict):
+    verdict: str
+    text: str
+    way_out: str
+
+
 class Warm(TypedDict):
     key: str
     cold_s: float | None
@@ -221,7 +229,7 @@ class Proof(TypedDict):
     phase: str | None
     phases: dict[str, float]
     warm: Warm | None
-    remark: dict[str, str] | None
+    remark: Said | None
 
 
 class Result(TypedDict):

@@ -34,19 +34,20 @@ def read(host: str, address: str) -> dict[str, Any] | None:
         return None
 
 
-def everything() -> Iterator[dict[str, Any]]:
-    """The facts of all hosts that anybody remembers."""
+def everything() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The facts of all hosts that anybody remembers, by their names in the inventory: a host may claim another one."""
     with contextlib.suppress(OSError, RuntimeError):
         for path in sorted((_folder() / "facts").glob("*.json")):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 said = json.loads(path.read_bytes())
                 if said["project"] == catalog.collection_version() and isinstance(said["facts"], dict):
-                    yield said["facts"]
+                    yield str(said["host"]), said["facts"]
 
 
 def write(host: str, address: str, facts: dict[str, Any]) -> None:
     """Remember the facts; the file is replaced as a whole, and only if they changed."""
-    text = json.dumps({"project": catalog.collection_version(), "facts": facts}, sort_keys=True).encode()
+    said = {"project": catalog.collection_version(), "host": host, "facts": facts}
+    text = json.dumps(said, sort_keys=True).encode()
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = _path(host, address)
         if not (os.access(path, os.R_OK) and path.read_bytes() == text):

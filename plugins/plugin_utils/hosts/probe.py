@@ -78,15 +78,19 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     found += [*_forks(subject, forks), *findings.evaluate_variables(subject)]
     # Documents are made of variables: of unsound ones they would speak in riddles.
     sound = not any(finding.blocks for finding in found)
-    facts = own.last_facts if sound else None
-    context: View | None = None
-    rendered: list[documents.Rendered] = []
-    expect: dict[str, str] = {}
-    if facts is not None:
-        context, rendered = own.render(own.roles, facts, looking=True)
-        expect = context.expect
+    facts, context, rendered = _guess(own) if sound else (None, None, [])
+    expect = context.expect if context else {}
     request = own.request(host.documents_of(rendered), check=True, expect=expect)
     return Question(own, subject, found, sound, facts, context, rendered, request)
+
+
+def _guess(own: host.Host) -> tuple[dict[str, Any] | None, View | None, list[documents.Rendered]]:
+    """What follows from what the host said last time; nothing where that ends in an error: the host says it anew."""
+    facts = own.last_facts
+    if facts is not None:
+        with contextlib.suppress(Exception):
+            return facts, *own.render(own.roles, facts, looking=True)
+    return None, None, []
 
 
 def again(asked: Question, answer: Mapping[str, Any]) -> Question | None:

@@ -39,7 +39,7 @@ class Plug:
         unit = more.get("unit_of_measurement") if isinstance(more, dict) else None
         try:
             return figure(self._setting, float(http_plug.part(self._setting, said, "state")) * _WATTS[str(unit)])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError):
             text = f"{self._setting.words}: {self._setting.watts} says no watts; name a sensor in W or kW"
             raise PlugError(text) from None
 

@@ -41,7 +41,7 @@ def ask(setting: Setting, path: str, data: Any = None, headers: Mapping[str, str
             status, said, text = asking.exchange(
                 line, setting.address, setting.port, path, until=until, most=most + 1, data=body, headers=told
             )
-    except (OSError, asking.NoHttp) as error:
+    except (OSError, asking.NoHttp, UnicodeError) as error:  # the last one: of a name that none can be
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise PlugError(f"{setting.words}: no answer: {why}; see that it is on the network, at that address") from None
     if len(text) > most:

@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Se
 
 USER = "admin"  # the only one that a Shelly has
 _PAIR = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
+_LONGEST = 2000  # characters of a challenge
 _WORD = re.compile(r"[!#-\[\]-~ ]{1,200}\Z")  # what may stand between quotes
 
 
@@ -50,7 +51,7 @@ class Plug:
 
     def _authorization(self, challenge: str, path: str, password: str) -> str:
         """The answer to a challenge. Nothing weaker than SHA-256: whoever stands between would ask for that."""
-        kind, __, rest = challenge.partition(" ")
+        kind, __, rest = challenge[:_LONGEST].partition(" ")
         asked = {name.lower(): quoted or bare for name, quoted, bare in _PAIR.findall(rest)}
         realm, nonce = asked.get("realm", ""), asked.get("nonce", "")
         fits = kind.lower() == "digest" and asked.get("algorithm") == "SHA-256" and asked.get("qop") == "auth"

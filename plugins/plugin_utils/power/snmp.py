@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.plug import PlugError, figure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting
+from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting, WrongPlug
 
 _NO_METER = -1
 _LEAST = 8  # characters of a passphrase of SNMP 3
@@ -50,7 +50,9 @@ class Plug:
         except ImportError:
             text = f"{self._setting.words}: pysnmp is not on this machine; pip install 'gb10-fleet[power]'"
             raise PlugError(text) from None
-        except OSError as problem:  # a time that is over, too
+        except (PlugError, WrongPlug):
+            raise
+        except Exception as problem:  # a time that is over, a name that nobody knows: the library has errors of its own
             error, wrong, said = str(problem) or "timed out", None, None
         if error or wrong:
             text = f"{self._setting.words}: no answer: {error or wrong.prettyPrint()}"[:300]

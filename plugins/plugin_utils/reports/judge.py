@@ -21,6 +21,7 @@ SCHEMA_VERSION = 1
 HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
 # What Ansible adds to a module's result for itself.
 ANSIBLE_KEYS = frozenset({"invocation", "changed", "failed", "skipped", "stdout_lines", "ansible_facts", "warnings"})
+_UNSAID = {"name": "failed", "text": "no answer, and its host does not say why", "way_out": "gb10 why says how it is"}
 
 Record = dict[str, Any]
 
@@ -154,11 +155,7 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
     """Return what was measured between two hosts over one link: both ends put together again, and judged."""
     pairings: dict[tuple[str, str, str], Record] = {}
     rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
-    for results in _results_by_test(members).values():
-        ends = _ends(members, results)
-        if ends is None:
-            continue  # measured by hand, outside the plan
-        server, client, link, twin_index = ends
+    for (link, twin_index, *_), (server, client, results) in _measured(members).items():
         key = (link, server["host"], client["host"])
         pairings[key] = {
             "link": link,
@@ -176,20 +173,21 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
     return found
 
 
-def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
-    """The results of ib_write_bw as `{test name: {"server" or "client": result with its host}}`."""
-    tests: dict[str, dict[str, Record]] = {}
+def _measured(members: Mapping[str, Record]) -> dict[tuple[Any, ...], tuple[Record, Record, dict[str, Record]]]:
+    """Server and client of each test of the plan, and the results of both ends, each in its host's own words alone."""
+    tests: dict[tuple[Any, ...], tuple[Record, Record, dict[str, Record]]] = {}
     for host, proof in members.items():
         for result in proof["bandwidth"]:
-            tests.setdefault(result["name"], {})[result["end"]] = {"host": host, **result}
+            if (ends := _ends(host, proof["profiles"], result)) is not None:  # else measured by hand
+                server, client, link, twin_index = ends
+                test = tests.setdefault((link, twin_index, server["host"], client["host"]), (server, client, {}))
+                test[2][result["end"]] = {**result, "host": host}
     return tests
 
 
-def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple[Record, Record, str, int] | None:
+def _ends(host: str, profiles: Sequence[Record], result: Mapping[str, Any]) -> tuple[Record, Record, str, int] | None:
     """Server and client of a test as {host, port, netdev, hca}, its link and its twin index, out of the plan."""
-    result = results.get("server") or results["client"]
-    host = result["host"]
-    profile = next((item for item in members[host]["profiles"] if item["address"] == result["address"]), None)
+    profile = next((item for item in profiles if item["address"] == result["address"]), None)
     peer = next((item for item in profile["peers"] if item["address"] == result["peer"]), None) if profile else None
     if profile is None or peer is None:
         return None
@@ -317,7 +315,7 @@ def _wrong(
         wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:
-                where, fault = f"{host} {ping['interface']} to {ping['peer']}", ping["fault"]
+                where, fault = f"{host} {ping['interface']} to {ping['peer']}", ping["fault"] or _UNSAID
                 wrong.append(_reason(where, f"ping_{fault['name']}", fault["text"], fault["way_out"]))
     for pairing in pairings:
         if pairing["severity"] == "error":

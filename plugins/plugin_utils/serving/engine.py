@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Measured
@@ -30,12 +31,17 @@ _ASKED = {
 QUESTION = ("images", "model", "revision", "flags")
 
 
+_Count = Annotated[int, Between(0, 2**63)]
+
+
 class Layers(TypedDict):
+    """What a token keeps in them, or a request."""
+
     kind: str
-    layers: int
-    token_bytes: NotRequired[float]
-    request_bytes: NotRequired[int]
-    window: NotRequired[int]
+    layers: _Count
+    token_bytes: NotRequired[Annotated[float, Between(0, 2**63)]]
+    request_bytes: NotRequired[_Count]
+    window: NotRequired[_Count]
 
 
 class Answer(TypedDict):
@@ -47,18 +53,21 @@ class Answer(TypedDict):
     firm: NotRequired[bool]
     architectures: NotRequired[list[str]]
     task: NotRequired[str]
-    context: NotRequired[int]
+    context: NotRequired[_Count]
     dtype: NotRequired[str]
     quantization: NotRequired[str | None]
     cache_dtype: NotRequired[str]
-    weights: NotRequired[dict[str, int]]
+    weights: NotRequired[dict[str, _Count]]
     layers: NotRequired[list[Layers]]
     backends: NotRequired[list[str]]
 
 
 def problem(said: Any) -> str | None:
     """The first value that is none of ours."""
-    return schema.problem(said, Answer, "engine")
+    if wrong := schema.problem(said, Answer, "engine"):
+        return wrong
+    bare = (each for each in said.get("layers", ()) if not {"token_bytes", "request_bytes"} & each.keys())
+    return next((f"engine.layers of the kind {each['kind']!r} do not say what they keep" for each in bare), None)
 
 
 def kept(answers: Iterable[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Asked | None:

@@ -114,8 +114,9 @@ def _parts(figures: Mapping[str, float], said: Mapping[str, Any], weights: float
 
 
 def _share(said: Mapping[str, Any]) -> float:
-    """Of the memory; 0 where the host says no number."""
+    """Of the memory; 0 where the host says no share."""
     try:
-        return float(said.get("share") or 0)
+        found = float(said.get("share") or 0)
     except ValueError:
         return 0.0
+    return found if 0 < found <= 1 else 0.0

@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
 __all__ = ["Fired", "Profile", "judge", "rules"]
 
@@ -324,7 +324,7 @@ def _cuda(wanted: str, facts: _Facts) -> list[str] | None:
 def _in(version: str | None, wanted: str) -> bool:
     try:
         return _specifier(wanted).contains(Version(version or ""))
-    except InvalidVersion:
+    except ValueError:  # no version, or a number of thousands of digits
         return False
 
 

@@ -237,7 +237,7 @@ def _too_small_here(
 
 def memory(facts: Mapping[str, Any]) -> int:
     """MemTotal, in which carveouts are missing already, without what is pinned in huge pages."""
-    return int(facts["memory_bytes"] - (facts.get("memory_pinned_bytes") or 0))
+    return max(1, int(facts["memory_bytes"] - (facts.get("memory_pinned_bytes") or 0)))
 
 
 def too_small(

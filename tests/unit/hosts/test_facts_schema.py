@@ -24,7 +24,7 @@ from tests.support.proofs import facts
 
 WRONG: tuple[Any, ...] = (
     None, True, 7, -1, 10**400, 1.5, float("inf"), "", "text", "x" * 5000, [], ["text"], [7], [[]], [{}], {}, {"a": 1},
-    {"a": {"b": []}},
+    {"a": {"b": []}}, 0, 2**62, -(2**62), "9" * 5000, "1e999",
 )  # fmt: skip
 
 

@@ -15,12 +15,19 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
 
 from lab import plugs
+from tests.support.attacker import tally
+from tests.support.looks import look
 from tests.support.plays import SSH, put_ssh, run_playbook
 
 HOSTS: dict[str, dict[str, Any]] = {
     "fine": {"ansible_host": "kind-fine", "ansible_user": "kind-fine"},
     "away": {"ansible_host": "kind-away", "ansible_user": "kind-away"},
 }
+SERVICE: dict[str, Any] = {
+    "name": "vllm", "unit": "gb10-vllm.service", "container": "gb10-vllm", "status_file": "/x", "state": "active",
+    "enabled": True, "model": "o/m", "served_name": "m", "port": 8000, "url": "http://127.0.0.1:8000", "members": [],
+    "rank": 0, "memory_gib": 40.0, "since": 1, "phase": "ready", "load_s": None, "wish": None,
+}  # fmt: skip
 PLAY = """
 - hosts: all
   gather_facts: false
@@ -74,6 +81,24 @@ def test_an_answer_about_services_is_judged(said: str, found: dict[str, Any]) ->
     assert looks.services_of(scan.Reply("a", 0, f"Welcome\n{said}\n", "")) == found
     wrong = looks.services_of(scan.Reply("a", 0, 'GB10-SERVICES:{"services": [{"name": 3}]}', ""))
     assert "services" in wrong["error"] and wrong.keys() == {"error"}
+
+
+def test_what_no_type_names_ends_no_look_however_deep_it_is() -> None:
+    """`gb10 ps`, `top` and `status --hosts` look at all hosts in one process."""
+    deep = '{"x": ' * 900 + "1" + "}" * 900
+    service = json.dumps(SERVICE)[:-1] + f', "more": {deep}}}'
+    found = looks.services_of(scan.Reply("a", 0, f'{looks.SERVICES}{{"services": [{service}]}}', ""))
+    line = json.dumps(look())[:-1] + f', "more": {deep}}}'
+    assert found == {"error": "its answer is no JSON"}
+    assert looks.of_line(f"{looks.LINE}{line}") == {"silent": "its answer is no JSON"}
+    plain = scan.Reply("a", 0, looks.SERVICES + json.dumps({"services": [SERVICE]}), "")
+    assert looks.services_of(plain)["services"] and "look" in (looks.of_line(looks.LINE + json.dumps(look())) or {})
+    tally("an answer that is nested where nobody reads it ends a look at all hosts", 2, 0)
+
+
+def test_an_error_of_a_host_fills_no_screen() -> None:
+    said = looks.services_of(scan.Reply("a", 0, f'{looks.SERVICES}{{"error": "{"x" * 10**6}"}}', ""))
+    assert len(said["error"]) == looks.LONGEST_ERROR
 
 
 def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:

@@ -73,6 +73,13 @@ def test_facts_that_no_longer_hold_cost_a_second_call_with_those_of_now(plays: P
     assert version[0] != newer and version[1] == newer
 
 
+def test_kept_facts_that_no_plan_can_be_made_of_cost_a_call_and_no_more(plays: Plays) -> None:
+    plays.host("ok", facts={"docker": 7})
+    plays.known(A)
+    plays.host("ok")
+    assert done(plays, roles=["docker"])["remote_calls"] == 2
+
+
 def test_facts_that_never_hold_end_the_run(plays: Plays) -> None:
     engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/engine/remote.py"
     engine.write_text(engine.read_text().replace("stale = [", 'facts["packages"] = {"x": str(os.getpid())}; stale = ['))

@@ -283,6 +283,16 @@ def test_an_answer_that_nobody_understands_fails_its_host_alone(plays: Plays) ->
     assert recap.count("failed=1") == 1 and "failed=1" in next(line for line in recap.splitlines() if "spark-b" in line)
 
 
+def test_kept_facts_that_no_plan_can_be_made_of_cost_one_call_more(plays: Plays) -> None:
+    """What one host has said once would end each later look at all of them, and nobody would say whose facts it was."""
+    fleet = {**hosts(plays, "a"), **hosts(plays, "b", facts={"docker": 7})}
+    plays.known(fleet)
+    hosts(plays, "b")
+    rc, output = plays.play(fleet, SITE, gb10_roles=["docker"], ansible_become=False)
+    assert rc == 0, output
+    assert recap(output) == {"spark-a": "ok", "spark-b": "ok"}
+
+
 def test_a_refusal_is_that_of_its_host(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b")
     fleet["spark-b"]["fabric_mut"] = 9000

@@ -412,6 +412,12 @@ def declared_plan(rails: dict[str, list[str]], unknown: bool = False) -> list[tu
     return [(profile["netdev"], profile["twin_index"]) for profile in result["hosts"]["a"]["profiles"]]
 
 
+def test_a_rail_that_does_not_say_which_twin_it_is_is_none_of_its_port() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    facts["a"]["rails"].append({**facts["a"]["rails"][0], "netdev": "x", "twin_index": None})
+    assert plan("pair", ["a", "b"], facts) == plan("pair", ["a", "b"], {"a": make_facts(0), "b": make_facts(1)})
+
+
 def test_declared_rails_are_taken_where_the_machine_does_not_tell() -> None:
     own = ["enp1s0f0np0", "enP2p1s0f0np0"]
     assert declared_plan({"p0": own}, unknown=True) == [(own[0], 0), (own[1], 1)]

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.power.plug import PlugE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting, parse
 
 from lab import plugs as lab
+from tests.support.attacker import tally
 
 WRONG = "wr0ng-one"
 KINDS = ("shelly", "netio", "home_assistant", "snmp")
@@ -157,6 +158,8 @@ HOSTILE = {
     "many headers": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500 + b"\r\n",
     "a challenge by MD5": b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest qop="auth", realm="r", nonce="n", algorithm=MD5'
     b"\r\nContent-Length: 0\r\n\r\n",
+    # A pattern that looks for pairs in it takes time with the square of its length.
+    "a challenge without pairs": b"HTTP/1.1 401 No\r\nWWW-Authenticate: Digest " + b"a" * 65_000 + b"\r\n\r\n",
     "a challenge of two lines": b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest qop="auth", realm="r\r\n X: y",'
     b' nonce="n", algorithm=SHA-256\r\nContent-Length: 0\r\n\r\n',
 }
@@ -165,8 +168,12 @@ HOSTILE = {
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=[*HOSTILE])
 @pytest.mark.parametrize("kind", ["shelly", "netio", "home_assistant"])
 def test_an_answer_that_is_none(kind: str, answer: bytes, quick: None) -> None:
+    begun = time.process_time()
     with saying(answer) as port, pytest.raises(PlugError):
         plug(setting(kind, port)).state()
+    taken = time.process_time() - begun  # of this process, whatever else runs here
+    tally("a plug answers what no plug says", 1, int(taken > 5))
+    assert taken < 5
 
 
 def test_one_that_drips_has_one_deadline(quick: None) -> None:
@@ -188,6 +195,25 @@ def test_watts_that_are_none(watts: str) -> None:
     outlet = lab.Outlet(watts=lambda: watts)  # type: ignore[arg-type,return-value]
     with stand_in("home_assistant", outlet) as port, pytest.raises(PlugError, match="watts"):
         plug(setting("home_assistant", port)).watts()
+
+
+@pytest.mark.parametrize("state", ["1" + "0" * 400, "[1]", "null"])
+def test_a_number_that_is_none_is_no_figure(state: str, quick: None) -> None:
+    """One plug would end `gb10 status --hosts` for all hosts."""
+    said = http(b'{"state": %s, "attributes": {"unit_of_measurement": "W"}}' % state.encode())
+    with saying(said) as port:
+        found = wall.Wall({"a": setting("home_assistant", port)})
+        found.look()
+        assert found.of("a") == {}
+        with pytest.raises(PlugError, match="watts"):
+            plug(setting("home_assistant", port)).watts()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["a..b", "nobody.invalid"])
+def test_a_name_that_nobody_has(kind: str, name: str, quick: None) -> None:
+    with pytest.raises(PlugError, match="no answer"):
+        plug(setting(kind, 1, address=name)).state()
 
 
 def test_nobody_is_there(quick: None) -> None:

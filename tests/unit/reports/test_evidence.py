@@ -11,6 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import refused
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     evidence_files,
     evidence_page,
@@ -19,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     since,
 )
 
+from tests.support.attacker import tally
 from tests.support.evidence import SCHEMA
 from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, SERVING, WARNING, documents, proof, services, thresholds
 
@@ -50,6 +53,40 @@ def test_every_pairing_is_judged_once_from_both_of_its_ends(topology: str, count
         assert pairing["verdict"] == "healthy"
         assert [rail["gbps"] for rail in pairing["figures"]["rails"]] == [98.02, 98.02]
         assert pairing["figures"]["gbps"] == pytest.approx(196.04)
+
+
+def test_no_host_speaks_of_a_rail_of_others() -> None:
+    """By the name of their test one host gave the figure of two others, and a cable was to be moved that is sound."""
+    hosts = proof("ring")
+    names = sorted(hosts)
+    fault = {"name": "no_link", "text": "x", "way_out": "pull that cable"}
+    theirs = [test for test in hosts[names[0]]["bandwidth"] if names[2] not in test["name"]]
+    for test in theirs:
+        for end in ("server", "client"):
+            forged = {**test, "end": end, "state": "failed", "fault": fault, "figures": None, "host": names[0]}
+            hosts[names[2]]["bandwidth"].append(forged)
+    assert theirs and build(hosts)["verdict"] == "healthy"
+    tally("a host speaks of a rail of others", 2 * len(theirs), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "says"),
+    [
+        (answers.Heard, {"host": "spark-b; reboot"}, "answer.host is 'spark-b; reboot'"),
+        (answers.Measured, {"end": "both"}, "answer.end is 'both'"),
+        (answers.Proof, {"remark": {"x": "y"}}, "answer.remark.verdict is missing"),
+    ],
+)
+def test_what_the_page_would_end_with_is_refused_on_arrival(kind: Any, wrong: dict[str, Any], says: str) -> None:
+    """The page is of all hosts: one answer without a key in it ended the evidence of the others."""
+    assert says in str(schema.unsound(wrong, kind, "answer"))
+
+
+def test_a_ping_that_failed_for_no_reason_is_one_that_failed() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["pings"][0].update(ok=False, fault=None)
+    (reason,) = build(hosts)["reasons"]
+    assert reason["what"] == "ping_failed" and "does not say why" in reason["text"]
 
 
 def test_a_degraded_rail_makes_the_fleet_unhealthy_and_is_named() -> None:

@@ -160,6 +160,8 @@ def test_only_so_many_answers_are_kept(tmp_path: Path) -> None:
         (Docker(images=()), MODEL, "image_missing", "no image mine:1 or ours:1"),
         (Docker(), "a/other", "no_such_model", "a/other is not on this host (main)"),
         (Docker(said=None, code=1), MODEL, "no_answer", "no vllm here"),
+        (Docker(said=["x"]), MODEL, "no_answer", "no vllm here"),
+        (Docker(said={"silent": 9}), MODEL, "no_answer", "no vllm here"),
         (Docker(said=None, code=124), MODEL, "no_answer", "within 180 s"),
         (Docker(said=None, code=137), MODEL, "no_answer", "within 180 s"),
     ],
@@ -291,7 +293,19 @@ def test_what_each_layer_keeps_is_counted_by_its_kind() -> None:
     assert [engine.Asked("a", said).counts for said in (SAID, {**SAID, "refusal": "no"}, {})] == [True, False, False]
 
 
-@pytest.mark.parametrize("said", [None, {}, {**SAID, "weights": {"x": "y"}}, {**SAID, "layers": [{"kind": 1}]}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        {},
+        {**SAID, "weights": {"x": "y"}},
+        {**SAID, "weights": {"x": -1}},
+        {**SAID, "context": -1},
+        {**SAID, "layers": [{"kind": 1}]},
+        {**SAID, "layers": [{"kind": "x", "layers": -1, "token_bytes": 1.0}]},
+        {**SAID, "layers": [{"kind": "x", "layers": 1}]},
+    ],
+)
 def test_an_answer_of_another_form_is_none_of_ours(said: Any) -> None:
     assert engine.problem(said) and engine.problem(SAID) is None
 

@@ -55,9 +55,10 @@ def test_a_measured_start_goes_before_what_is_counted() -> None:
     assert "weights 70.0 (measured on spark-b)" in " ".join(" ".join(found.lines()).split())
 
 
-def test_a_share_that_is_no_number_breaks_no_plan() -> None:
+@pytest.mark.parametrize("share", ["most of it", "1e999", "-1e999", "nan", "-1", "9" * 5000])
+def test_a_share_that_is_none_breaks_no_plan(share: str) -> None:
     """A host may say anything, and its answer is read where all hosts are judged."""
-    assert planned({"spark-b": kept(planned(), share="most of it")}).fit is not None
+    assert planned({"spark-b": kept(planned(), share=share)}).fit is not None
 
 
 def test_what_vllm_says_of_its_parts_is_kept_apart() -> None:

@@ -74,6 +74,7 @@ def test_a_rule_fires(args: str, changes: dict[str, Any], name: str) -> None:
         ("--linear-backend marlin", {"quantization": "nvfp4", "version": "0.22.0"}, "nvfp4_young"),
         ("", {"driver": None}, "driver_590"),
         ("", {"driver": "not a version"}, "driver_590"),
+        ("", {"driver": "9" * 5000}, "driver_590"),
     ],
 )
 def test_a_rule_does_not_fire(args: str, changes: dict[str, Any], name: str) -> None:

@@ -56,7 +56,8 @@ class Key(Resource):
 
     def is_in(self, line: str) -> bool:
         """Tell whether a line of the file has this key, with whatever options and comment."""
-        return not line.startswith("#") and f" {self.line} " in f" {' '.join(line.split())} "
+        read = line.partition("\0")[0]  # sshd reads no further
+        return not read.startswith("#") and f" {self.line} " in f" {' '.join(read.split())} "
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,15 @@ def _opens(line: str) -> bool:
 
 
 def _lines(system: System, home: str) -> list[str]:
-    """The lines of a file; none where there is none."""
+    """The lines of a file as sshd reads them; none where there is none.
+
+    Where Python ends a line as well, at a form feed or U+2028, a comment would become a key.
+    """
     place = f"{home}/{_FOLDER}/{_FILE}"
     try:
         with system.folder_of(place) as parent:
             descriptor = folders.open_file(_FILE, parent)
-        with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+        with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             linked = os.fstat(descriptor).st_nlink > 1
             text = file.read(_LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -150,7 +154,7 @@ def _lines(system: System, home: str) -> list[str]:
         raise HostError(f"{place} is a hard link to another file; put a plain file there")
     if len(text) > _LARGEST:
         raise HostError(f"{place} is larger than 1 MiB; shorten it")
-    return text.splitlines()
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _write(system: System, resource: Key, account: Account, lines: Sequence[str]) -> None:

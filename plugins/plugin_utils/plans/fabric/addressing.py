@@ -265,7 +265,7 @@ def _netdevs(rails: Mapping[int, Mapping[str, Any]]) -> str:
 
 def _rails_on(host: str, port: str, facts: Mapping[str, Any], topology: str) -> dict[int, Mapping[str, Any]]:
     every = facts.get("rails") or []
-    rails = {int(rail["twin_index"]): rail for rail in every if rail["port"] == port}
+    rails = {int(rail["twin_index"]): rail for rail in every if rail["port"] == port and rail["twin_index"] is not None}
     if len({rail.get("phys_switch_id") for rail in rails.values()}) > 1:
         raise PlanError(
             f"{host} has rails of more than one NIC on port {port} ({_netdevs(rails)}, by phys_switch_id), "

@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine 
 _HUB = "/root/.cache/huggingface/hub"
 _ALL_LAYERS = 999  # more than any model has
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_FILE = re.compile(r"(?!.*(\A|/)[.]{1,2}(/|\Z))[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*[.]gguf\Z")
+FILE = re.compile(r"(?!.*(\A|/)[.]{1,2}(/|\Z))[\w+-][\w.+-]*(/[\w+-][\w.+-]*)*[.]gguf\Z")
 _PART = re.compile(r"-\d{5}(-of-\d{5}[.]gguf)\Z")
 _FIRST = "00001"
 _FILES = ("gguf", "mmproj", "draft")  # keys of an entry
@@ -80,7 +80,7 @@ def _files(entry: Entry) -> list[str]:
 def _mistakes(entry: Entry) -> Iterator[str]:
     for key in _FILES:
         name = str(entry.get(key, "x.gguf"))
-        if not _FILE.match(name):
+        if not FILE.match(name):
             yield f"{key} is {name!a}. Name a file of the repository that ends in .gguf, with its folder there."
         elif _PART.search(name) and f"-{_FIRST}-of-" not in name:
             yield f"{key} is {name}, and a model in parts is named by its first, ...-{_FIRST}-of-NNNNN.gguf."

@@ -22,6 +22,7 @@ _FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q
 _MOST_ENTRIES, _MOST_LAYERS, _MOST_PARTS = 10_000, 10_000, 1_000
 _MOST_WIDE, _MOST_TOKENS = 2**24, 2**40
 _MOST_KEPT = 1_000_000
+_MOST_WORDS = 2_000_000  # of tokenizers; the largest has some 800,000 tokens and merges, and 12 million took a minute
 _PIECE = 2**20
 _PARTS = re.compile(r"-00001-of-(\d{5})[.]gguf\Z")
 # Bytes of a number in the KV cache, of each type that llama.cpp has for it: blocks of 32 numbers with their scales
@@ -111,6 +112,7 @@ class _Reader:
         self.files, self.name, self.where = files, name, where
         self.buffer, self.at = b"", 0
         self.kept = 0  # numbers of lists: in Python one takes ten times the byte that it may have in the file
+        self.words = 0  # of lists of texts: each takes time, also an empty one
 
     def header(self) -> dict[str, Any]:
         """All entries but long lists: those are the words of the tokenizer."""
@@ -132,6 +134,9 @@ class _Reader:
         if inner == _ARRAY or length > limit("header_bytes"):
             raise FactsError(f"{self.where} has a list that no model has")
         if inner == _STRING:
+            self.words += length
+            if self.words > _MOST_WORDS:
+                raise FactsError(f"{self.where} has more than {_MOST_WORDS} texts in its lists")
             for __ in range(length):
                 self.take(self.number("Q"))
             return None

@@ -290,7 +290,8 @@ def _sparse(config: Fields, count: int) -> set[int]:
         return {index for index, each in enumerate(config.items("moe_layer_freq")) if each}
     listed = config.data.get("moe_layers_enum", config.data.get("moe_layers"))  # Step writes "3,4,5"
     if isinstance(listed, str):
-        return {int(word) for word in listed.split(",") if word.strip().isdecimal()}
+        named = {word.strip() for word in config.text("moe_layers_enum", "moe_layers").split(",")}
+        return {index for index in range(count) if str(index) in named}
     if isinstance(listed, list) and listed:
         return set(config.wholes("moe_layers"))
     first = config.layered("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")

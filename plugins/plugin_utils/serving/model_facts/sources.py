@@ -146,7 +146,10 @@ class Hub:
 
     def _list(self) -> dict[str, int]:
         entries = self.files.ls(self.root, detail=True, refresh=True)
-        return {entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
+        sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
+        if wrong := [name for name, size in sizes.items() if type(size) is not int or size < 0]:
+            raise FactsError(f"{self.source}: {wrong[0][: limit('shown')]!a} has no size, so nothing of it is read")
+        return sizes
 
     def _asked(self, question: Callable[[], Any]) -> Any:
         try:

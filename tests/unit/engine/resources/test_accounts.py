@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
+from tests.support.attacker import tally
+
 if TYPE_CHECKING:
     from tests.support.fake_host import FakeHost
 
@@ -196,6 +198,25 @@ def test_a_file_of_the_owner_is_read_up_to_a_bound_and_only_if_it_is_his_alone(h
     file.hardlink_to(host.file("/etc/secret", "root's\n"))
     with pytest.raises(HostError, match="is a hard link to another file"):
         host.converge([key()])
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\r", "\x1c", "\x85", "\u2028"])
+def test_a_comment_of_a_key_becomes_no_key(host: FakeHost, end: str) -> None:
+    """A line ends where sshd ends it: what somebody has put behind another end would open the account."""
+    mine(host)
+    line = f"{OTHER} who@there{end}ssh-ed25519 AAAAC3Nzevil"
+    host.file("/home/alice/.ssh/authorized_keys", f"{line}\n")
+    host.both([key()])
+    written = host.path("/home/alice/.ssh/authorized_keys").read_bytes().decode()
+    tally("a comment of a key becomes a key", 1, int(written != f"{line}\n{KEY}\n"))
+    assert written == f"{line}\n{KEY}\n"
+
+
+def test_a_key_before_a_nul_is_one(host: FakeHost) -> None:
+    mine(host)
+    host.file("/home/alice/.ssh/authorized_keys", f"{KEY}\0x\n{OTHER}\n")
+    host.both([key(state="absent")])
+    assert host.path("/home/alice/.ssh/authorized_keys").read_text() == f"{OTHER}\n"
 
 
 def test_the_last_key_of_who_has_come_stays(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

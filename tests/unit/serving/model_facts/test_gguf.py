@@ -141,6 +141,23 @@ def test_many_lists_of_one_header_are_one_sum(tmp_path: Path) -> None:
     tally("a header takes ten times its bytes", 1, 0)
 
 
+def test_many_empty_texts_of_one_header_are_one_sum(tmp_path: Path) -> None:
+    """12 million of them took a minute."""
+    many = b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
+    for name, count in (("a", 3), ("b", 1_999_998)):
+        many += text(name) + struct.pack("<IIQ", 9, 8, count) + b"\0" * 24
+    with pytest.raises(FactsError, match="more than 2000000 texts in its lists"):
+        read(tmp_path, many)
+    tally("a header takes a minute", 1, 0)
+
+
+@pytest.mark.parametrize("name", ["{{ lookup('pipe', 'id') }}.gguf", "a: b #.gguf", "a\nb.gguf"])
+def test_a_name_of_a_file_that_is_no_plain_word_gets_no_line_to_paste(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(header(GEMMA) + b"0" * 1000)
+    done = CliRunner().invoke(cli.app, ["plan", str(tmp_path / name)])
+    assert done.exit_code != 0 and "letters, digits" in " ".join(done.output.split()), done.output
+
+
 def test_an_error_that_quotes_a_header_steers_no_terminal(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(header({"general.architecture": "\x1b[2J\x1b]0;mine\x07x"}))
     said = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "m.gguf")], color=True).output

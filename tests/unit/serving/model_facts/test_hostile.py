@@ -70,6 +70,7 @@ def test_a_wrong_configuration(content: Any, words: str, tmp_path: Path) -> None
         ({"tie_word_embeddings": "\x1b[2J"}, r"tie_word_embeddings is '\x1b[2J'; expected true or false"),
         ({"full_attention_interval": [1]}, "full_attention_interval is a list here, of which the largest number"),
         ({"sliding_window": True}, "sliding_window is True; expected a whole number"),
+        ({"num_experts": 8, "moe_layers_enum": "1," + "9" * 5000, "top_k": "x"}, ""),
     ],
 )
 def test_a_value_of_another_kind_is_a_doubt_and_never_a_smaller_cache(

@@ -114,6 +114,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 
     root: Path
     asked: list[tuple[str, str, str]]
+    size: Any = None  # of each file, in place of its own
 
     def do_GET(self) -> None:
         self.asked.append((self.path, self.headers.get("Range", ""), self.headers.get("Authorization", "")))
@@ -121,7 +122,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
             return self._answer(401, {"error": "no"}, {"X-Error-Code": "GatedRepo"})
         if "/tree/" in self.path:
             files = [
-                {"type": "file", "path": each.name, "size": each.stat().st_size, "oid": "1"}
+                {"type": "file", "path": each.name, "size": self.size or each.stat().st_size, "oid": "1"}
                 for each in self.root.iterdir()
             ]
             return self._answer(200, files)
@@ -178,6 +179,16 @@ def test_the_hub_is_asked_for_metadata_and_headers_only(mirror: tuple[type[Mirro
     parts = [asked for path, asked, _token in handler.asked if "model-1.safetensors" in path and asked]
     lengths = [int(part.split("-")[1]) - int(part.split("=")[1].split("-")[0]) + 1 for part in parts]
     assert lengths and sum(lengths) < 4096 and safetensors.LENGTH in lengths
+
+
+@pytest.mark.parametrize("size", ["x", -5, 1.5, True])
+def test_a_size_that_is_none_is_an_error_with_its_file(
+    size: Any, mirror: tuple[type[Mirror], str], tmp_path: Path
+) -> None:
+    handler, endpoint = mirror
+    handler.size = size
+    with pytest.raises(FactsError, match="has no size"):
+        sources.find(CASE.id, environment={"HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_secret", "HF_HOME": str(tmp_path)})
 
 
 def test_a_hub_that_refuses_or_is_away_is_named(mirror: tuple[type[Mirror], str], tmp_path: Path) -> None:
