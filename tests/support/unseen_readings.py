@@ -384,7 +384,7 @@ FIRST = (
             [XID.format("169, fd8cd000 94000000"), "NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x1a:2631)"]
             * 5,
         ),
-        "wrong_modules",
+        "closed_modules",
     ),
     Case(
         "gpu",
@@ -546,8 +546,90 @@ FIRST = (
     Case(
         "disk",
         "Pop!_OS issue 1172: commands that time out, again and again",
-        "log_disk",
+        "log_disk log_disk_slow",
         said(reading(), [f"nvme nvme0: I/O {448 + n} QID 2 timeout, aborting" for n in range(40)]),
         "disk_failing",
     ),
 )
+
+PLUGGED = [
+    "cx7-pcie-hotplug MTKP0001:00: Cable plugin",
+    "mlx5_core 0000:01:00.0: mlx5_pcie_event:326:(pid 165): Detected insufficient power on the PCIe slot (27W).",
+    "mlx5_core 0000:01:00.0 enp1s0f0np0: Link down",
+    "mlx5_core 0000:01:00.0: Port module event: module 0, Cable plugged",
+    "mlx5_core 0000:01:00.0 enp1s0f0np0: Link up",
+]
+KEPT_OFF = {"reasons": ["sw_thermal_slowdown"], "temperature_c": 86.0}
+OOPS = ["Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008",
+        "Internal error: Oops: 0000000096000004 [#1] SMP"]  # fmt: skip
+
+
+def slept(count: int, days: float, **more: Any) -> list[Record]:
+    """So many boots, the last ones of which ended without a shutdown."""
+    step = days * 86400 / count
+    ends = [NOW - 3700 - step * n for n in reversed(range(count))]
+    return [boot(f"b{n:011d}", end - step + 60, end, clean=False, **more) for n, end in enumerate(ends)] + [
+        boot(BOOT, NOW - 3600, NOW)
+    ]
+
+
+SECOND = (
+    Case("sound: rails", "NemoClaw issue 8520, a cable put in while it runs", "",
+         said(said(railed([], four()), [REMOVAL], 3585), PLUGGED), ""),
+    Case("sound: rails", "an owner moves the cable from one port to the other", "",
+         said(railed(OF_DELL, [rail(hca="rocep1s0f0", netdev="enp1s0f0np0", **DOWN), rail(hca="rocep1s0f1"),
+                               rail(hca="roceP2p1s0f0", **DOWN), rail(hca="roceP2p1s0f1")]),
+              [REMOVAL, PLUGGED[0]]), ""),
+    Case("sound: rails", "the reboot of a peer: the link came back, with a few symbol errors", "",
+         counted({"link_downed": 2, "symbol_error": 3}, {"link_downed": 3, "symbol_error": 17, "link_error_recovery": 1})),
+    Case("sound: gpu", "rwlove/home-ops, ComfyUI at 85 W and 82 °C, no service of ours", "",
+         of_gpus(*[busy(2411, 85, temperature_c=82.0)] * 6), ""),
+    Case("sound: gpu", "speculative decoding for one at 18 W, and tokens come", "",
+         asked(busy(2411, 18), [100, 1700, 3300, 4900, 6500, 8100]), ""),
+    Case("sound: lines", "one program that crashes again and again (Xid 13, 43)", "",
+         said(reading(), [XID.format("13, pid=77, name=python3, Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0)"),
+                          XID.format("43, pid=77, name=python3, Ch 00000010")] * 15), ""),
+    Case("sound: lines", "NTP never answered: July 2025, and the former boot is of the future", "",
+         reading(at_s=JULY + 28800, uptime_s=28800.0, samples=[sample(JULY + 28799), sample(JULY + 28800)],
+                 clock={"epoch_s": JULY, "source": "chrony", "synchronized": False},
+                 boots=[boot(FORMER, NOW - 90000, NOW - 3700, clean=True), boot(BOOT, JULY, JULY + 28800)]), ""),
+    Case("sound: disk", "120 losses of power in its life, and all boots end well", "",
+         reading(disks=[disk(used_percent=3, unsafe_shutdowns=120, power_cycles=160)]), ""),
+    Case("sound: service", "a grammar is compiled: two wait for a minute", "",
+         asked(gpu(2405, 13, 0, reasons=[]), [4000] * 4, 20, running=0, waiting=2.0)),
+    Case("sound: memory", "7.0.0-1019 with kho=off: CmaTotal 0, CmaFree 0", "",
+         reading(kernel="7.0.0-1019-nvidia", kho_off=True, boots=slept(2, 20)[:1] + slept(1, 1)[1:]), ""),
+    Case("kernel", "MiaAI-Lab issue 146, 2026-08-26: a fatal AER, both devices lost, CPUs stand still; no reboot yet",
+         "log_pcie_error",
+         said(bare(), ["pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error message received from 0000:01:00.0",
+                       "mlx5_core 0000:01:00.0: mlx5_error_sw_reset:242:(pid 9): start",
+                       "watchdog: BUG: soft lockup - CPU#7 stuck for 22s! [irq/71-aerdrv:301]"]), "pcie_fault"),
+    Case("kernel", "NVIDIA forum 366026: it fails at each boot since an update", "unclean_boot",
+         said(said(reading(boots=slept(5, 2)), ["Linux version 6.17.0-1008-nvidia (b@x)"], 3700 + 30000, "b00000000004"),
+              OOPS, 3720, "b00000000004"), "kernel_failed"),
+    Case("power, heat", "open-gpu-kernel-modules issue 1358: 14 stops in 4 days, nothing in the journal", "unclean_boot",
+         reading(boots=slept(14, 4), disks=[disk(unsafe_shutdowns=16, power_cycles=22)]), "power_off"),
+    Case("power, heat", "a fan that stands: 91 °C at idle", "gpu_hot",
+         of_gpus(*[gpu(208, 9, 0, temperature_c=91.0)] * 6), "too_hot"),
+    Case("power, heat", "ollama issue 13552: slowed for heat in two readings of six, 173 s in all",
+         "gpu_throttled gpu_warm", of_gpus(*[busy(2400, 80, temperature_c=86.0)] * 4, *[busy(1700, 52, **KEPT_OFF)] * 2)),
+    Case("power, heat", "a supply that fell back, while an engine computes on", "power_fault",
+         asked(busy(702, 14), [4000] * 7), "power_fault"),
+    Case("engine", "an engine that spins at 45 W", "engine_hung", asked(busy(2405, 45), [4000] * 7)),
+    Case("memory", "earlyoom takes a browser", "log_oom_daemon",
+         said(reading(), ['sending SIGTERM to process 991 uid 1000 "firefox": badness 1211, VmRSS 3100 MiB'],
+              _SYSTEMD_UNIT="earlyoom.service"), "memory_short"),
+    Case("memory", "the first minute of a wedge: 60 % in 10 s, 9 % in 300 s", "memory_pressure",
+         pressed((60, 45, 9), (55, 40, 8), available_bytes=GIB)),
+    Case("rails", "a QSFP module whose bus hangs", "log_cable_fault",
+         said(reading(), ["mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, Bus stuck(I2C or"
+                          " data shorted)"])),
+    Case("gpu", "it left the bus, and the engine failed of that", "xid_79",
+         said(reading(service=unit("failed", "gpu_dead", "2026-11-23T07:51:00Z"),
+                      samples=[sample(gpu=health.silent("absent"))]),
+              [XID.format("79, pid=1234, name=VLLM::Worker, GPU has fallen off the bus.")]), "gpu_lost"),
+    Case("gpu", "an update of the driver alone, then Xid 119 in each start", "xid_119",
+         said(reading(apt=[health.upgrade(NOW - 86400, "nvidia-driver-580-open", "580.142", "580.173.02")]),
+              [XID.format("119, pid=812, name=VLLM::EngineCor, Timeout after 45s of waiting for RPC response")] * 3),
+         "torn_update"),
+)  # fmt: skip

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -189,6 +189,7 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         return
     looks = [_look(patient, sample, each) for sample, each in zip(patient.samples, known)]
     if not hang.stands(looks):
+        yield from _queued(patient, server, known)
         return
     if any(look.power_w is None for look in looks):
         why = _gpu_why(patient, "power_w")
@@ -215,6 +216,19 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
     if part_checks.loses_packets(patient):
         fact, way_out = f"{fact}, while a rail loses packets", _SWITCH_FIRST + way_out
     yield patient.say("engine_hung", server.says(fact), way_out=way_out, unit=server.unit)
+
+
+def _queued(patient: Patient, server: Server, known: Sequence[Serving]) -> Iterator[Said]:
+    """Requests wait, and the engine takes none: its scheduler stands. The watchdog leaves that to a person."""
+    still = len({(each["generated_tokens"], each["prompt_tokens"]) for each in known}) == 1
+    if not still or any(each["running"] > 0 or not (each["waiting"] or 0) > 0 for each in known):
+        return
+    span_s = passed_s(patient.samples[0], patient.last)
+    fact = f"{known[-1]['waiting']:.0f} requests wait, and none was taken for {span_s:.0f} s"
+    if span_s < patient.limit("hang_s"):
+        yield Unsure("engine_hung", server.says(f"{fact}; judged after {patient.limit('hang_s')} s: see --watch"))
+    else:
+        yield patient.say("engine_hung", server.says(fact), "warn", unit=server.unit)
 
 
 _SWITCH_FIRST = "look at the switch first (MTU, flow control, speed of each port) and run `gb10 validate`; then "

@@ -35,7 +35,7 @@ def check_rails(patient: Patient) -> Iterator[Said]:
 def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
     """Rails that were up in this boot. A port that never had a cable has nothing to say."""
     before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
-    parted, planned = "cable_removed" in patient.kinds, patient.reading.get("planned_rails") or ()
+    parted, planned = _parted(patient), patient.reading.get("planned_rails") or ()
     off = [rail for rail in rails if rail["state"] != "ACTIVE"]
     wanted = [rail for rail in off if rail["netdev"] in planned]
     down = [rail["hca"] for rail in off if rail in wanted or parted or rail["hca"] in before]
@@ -56,7 +56,7 @@ def check_half_idle(patient: Patient) -> Iterator[Said]:
 
 def check_functions(patient: Patient) -> Iterator[Said]:
     """Functions of the adapter that are not on the bus, where the journal tells of it. Without a cable none is."""
-    rails, kinds = patient.last["rails"], patient.kinds
+    rails, kinds, parted = patient.last["rails"], patient.kinds, _parted(patient)
     absent = rails is None and patient.why("rails").startswith(NO_ADAPTER)
     if patient.reading["events"] is None or (rails is None and not absent):
         return
@@ -69,12 +69,22 @@ def check_functions(patient: Patient) -> Iterator[Said]:
         yield patient.say("rail_gone", fact, "warn")
     elif not names and (waits or kinds & {"cable_removed", "slot_power", "slot_capability"}):
         fact = "no function of the ConnectX-7 is on the PCIe bus"
-        left = waits or ("cable_removed" in kinds and planned is None)  # a host alone has no cable to miss
-        fact += ", and the kernel says that its cable was taken out" if "cable_removed" in kinds else ""
+        left = waits or (parted and planned is None)  # a host alone has no cable to miss
+        fact += ", and the kernel says that its cable was taken out" if parted else ""
         yield patient.say("rail_gone", fact, "warn" if left else "")
     elif 1 < len(names) < most:
         fact = f"{len(names)} of {most} functions of the ConnectX-7 are on the PCIe bus ({', '.join(names)})"
-        yield patient.say("rail_gone", fact, "warn" if waits else "")
+        yield patient.say("rail_gone", fact, "warn")
+
+
+def _parted(patient: Patient) -> bool:
+    """Return whether a cable was taken out since the drivers looked: at each boot they say so of an empty port."""
+    up_s = patient.reading["uptime_s"]
+    looked_s = 0.0 if up_s is None else patient.reading["at_s"] - up_s + patient.limit("cable_look_s")
+    return any(
+        event["kind"] == "cable_removed" and patient.of_this_boot(event) and event["last_s"] >= looked_s
+        for event in patient.events
+    )
 
 
 def _waits_for_rail(status: UnitStatus | None) -> bool:
