@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import spans
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
 
 if TYPE_CHECKING:  # for types alone, which no program needs
@@ -160,12 +161,18 @@ def check_disks(patient: Patient) -> Iterator[Said]:
     for disk in disks:
         used, warning = disk["used_percent"], disk["critical_warning"] or 0
         spare, least, media = disk["spare_percent"], disk["spare_least_percent"], disk["media_errors"] or 0
-        said = [f"it warns (bits {warning:#x})"] if warning else []
+        hot = [f"it is too hot (bits {warning:#x})"] if warning == _HOT else []
+        said = hot or ([f"it warns (bits {warning:#x})"] if warning else [])
         said += [f"{spare} % of its spare is left, {least} % is the least"] if _below(spare, least) else []
         said += [f"{media} media errors"] if media >= patient.limit("media_errors") else []
         if said or used >= patient.limit("wear_percent"):
             fact = f"{disk['disk']} has used {used} % of its writes"
-            yield patient.say("disk_worn", "; ".join([fact, *said]))
+            alone = bool(hot) and said == hot and used < patient.limit("wear_percent")
+            yield patient.say("disk_worn", "; ".join([fact, *said]), way_out=COOL if alone else "")
+
+
+COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
+_HOT = 0x2  # of the bits of its critical warning: the temperature
 
 
 def _below(spare: int | None, least: int | None) -> bool:
@@ -177,7 +184,8 @@ def check_boots(patient: Patient) -> Iterator[Said]:
     if boots is None:
         yield Unsure("unclean_boot", patient.why("boots"))
         return
-    unclean = [boot for boot in boots if boot["clean"] is False and patient.recent(boot["last_s"])]
+    known = spans(patient.reading)
+    unclean = [boot for boot in boots if boot["clean"] is False and patient.recent(known[boot["boot"]].ended_s)]
     if unclean:
         times = "once" if len(unclean) == 1 else f"{len(unclean)} times"
         fact = f"in the last {patient.limit('recent_days')} days the host stopped {times} without a shutdown"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed, starts
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import Span, placed, spans
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
 
 if TYPE_CHECKING:  # for types alone, which no program needs
@@ -51,7 +51,7 @@ def utc(at_s: float) -> str:
 
 def build(reading: Reading, since_s: float) -> list[Entry]:
     """From the oldest to the newest; nothing older than `since_s`."""
-    known = starts(reading)
+    known = spans(reading)
     found = [
         *(entry for boot in reading["boots"] or () for entry in _boot(boot, known)),
         *_events(placed(reading)),
@@ -65,17 +65,19 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
     return sorted((entry for entry in kept if entry.at_s >= since_s), key=lambda entry: entry.at_s)
 
 
-def _boot(boot: Boot, known: Mapping[str, tuple[float, float]]) -> Iterator[Entry]:
-    yield Entry(known[boot["boot"]][1], BOOT, f"boot {boot['boot']}", boot["boot"])
+def _boot(boot: Boot, known: Mapping[str, Span]) -> Iterator[Entry]:
+    span = known[boot["boot"]]
+    yield Entry(span.began_s, BOOT, f"boot {boot['boot']}", boot["boot"])
     if boot["clean"] is None:
         return
     for line in boot["last_lines"]:
-        yield Entry(line["at_s"], LAST_LINE, line["text"], boot["boot"])
+        shift_s = span.began_s - span.first_s if line["at_s"] < span.began_s else 0.0
+        yield Entry(line["at_s"] + shift_s, LAST_LINE, line["text"], boot["boot"])
     if boot["clean"]:
-        yield Entry(boot["last_s"], CLEAN, f"boot {boot['boot']} ended in good order", boot["boot"])
+        yield Entry(span.ended_s, CLEAN, f"boot {boot['boot']} ended in good order", boot["boot"])
     else:
         text = f"boot {boot['boot']} ended without a shutdown; the journal may lack its last seconds"
-        yield Entry(boot["last_s"], UNCLEAN, text, boot["boot"])
+        yield Entry(span.ended_s, UNCLEAN, text, boot["boot"])
 
 
 def _guard(kept: GuardReason | None) -> Iterator[Entry]:
