@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 
 POWER_CAP, BRAKE, SUM = "sw_power_cap", "hw_power_brake_slowdown", "hw_slowdown"
+WAITING = "waiting"
 LOCKED = "applications_clocks_setting"
 _SILENT_STATES = {
     "silent": "nvidia-smi hangs",
@@ -80,7 +81,8 @@ def _bursts(patient: Patient) -> bool:
 def _low_clock(patient: Patient, clock: float, power: float) -> Iterator[Said]:
     told = [set(gpu["reasons"] or ()) for gpu in patient.busy]
     said, capped = set().union(*told), all(POWER_CAP in reasons for reasons in told)
-    little = patient.limit("fault_power_w") <= power < patient.limit("capped_power_w")
+    fallen = clock < patient.limit("clock_min_mhz") and power < patient.limit("fault_power_w")
+    little = power < patient.limit("capped_power_w") and not fallen
     if capped and little and clock < patient.limit("capped_clock_mhz") and not said & SLOWED:
         fact = f"under load the driver's power cap holds the GPU at {clock:.0f} MHz and {power:.0f} W"
         yield patient.say("gpu_clock_low", fact, way_out=_CAPPED)
@@ -185,6 +187,8 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         return
     if len(known) < len(serving) or len(known) < 2:
         why = patient.why(server.path) if len(known) < len(serving) else "it takes two samples"
+        if _phase(patient, server) == WAITING:
+            why = "it waits for the other hosts of its cluster: ask those (`gb10 status --hosts`)"
         yield Unsure("engine_hung", server.says(f"the server's counters are unknown: {why}"))
         return
     looks = [_look(patient, sample, each) for sample, each in zip(patient.samples, known)]

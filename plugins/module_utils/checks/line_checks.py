@@ -27,6 +27,9 @@ def check_lines(patient: Patient, seen: Set[str]) -> Iterator[Said]:
     """One finding for each kind of line, and for each number of Xid. `seen`: ids of what the other detectors found."""
     if patient.reading["events"] is None:
         yield Unsure("log", patient.why("events"))
+        if kills := patient.reading.get("oom_kills"):
+            fact = f"the kernel killed {kills} processes for memory since the boot, and no journal tells which"
+            yield patient.say("log_oom_kill", fact)
         return
     groups: dict[tuple[str, str], list[Event]] = {}
     for event in patient.events:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
 MOVES, MOST = ", ", 5  # of packages in a line, so many
+FAILED = "failed"  # the phase of a unit
 GUARD = "guard"  # what the host guard wrote down before a boot ended
 RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
 
@@ -126,14 +127,19 @@ def _services(reading: Reading) -> dict[str, UnitStatus | None]:
 
 def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterator[Entry]:
     """The last failure that the unit of a service keeps, where the journal does not tell of it."""
-    if not service or not service["verdict"] or not service["at"]:
+    if not service:
+        return
+    verdict, at, text = service["verdict"], service["at"], service["text"]
+    if not verdict and service["phase"] == FAILED:
+        verdict, at, text = FAILED, service["since"], "it does not say why"
+    if not verdict or not at:
         return
     try:
-        at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+        at_s = datetime.strptime(at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return
     told = {
         (event["key"], event.get("service", SHORT)) for event in reading["events"] or () if event["kind"] == SERVICE
     }
-    if (service["verdict"], name) not in told:
-        yield Entry(at_s, SERVICE, f"{long_name(name)}: {service['verdict']}: {service['text']}", service["verdict"])
+    if (verdict, name) not in told:
+        yield Entry(at_s, SERVICE, f"{long_name(name)}: {verdict}: {text}", verdict)
