@@ -18,8 +18,9 @@ def _somebody_computes(patient: Patient) -> str | None:
         return f"what computes on the GPU is unknown: {patient.why('processes')}"
     if processes:
         return f"{len(processes)} processes compute on the GPU"
-    least, works = patient.limit("load_idle_percent"), [gpu["utilization_percent"] or 0 for gpu in patient.gpus]
-    return "the GPU works for a program that draws, which no list has" if max(works, default=0) >= least else None
+    gpu = patient.last["gpu"]  # now, as the memory
+    works = bool(gpu) and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent")  # type: ignore[index]
+    return "the GPU works for a program that draws, which no list has" if works else None
 
 
 def check_returned(patient: Patient) -> Iterator[Said]:
