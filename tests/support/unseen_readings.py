@@ -424,4 +424,44 @@ FOURTH = (
          said(reading(), ["mt7925e 0009:01:00.0: chip reset", "mt7925e 0009:01:00.0: driver own failed"])),
 )  # fmt: skip
 
-SETS = (FIRST, SECOND, THIRD, FOURTH)
+FIFTH = (
+    Case("sound", "llama-server alone, no unit of ours: 96 % at 55 W", "",
+         of_gpus(*[busy(2405, 55, temperature_c=71.0)] * 6, services={}), ""),
+    Case("sound", "two services, one at rest and one at work", "",
+         reading([sample(NOW - 50 + 10 * n, gpu=busy(2411, 66), servings={"chat": serving(2, 400 + 90 * n),
+                         "embed": serving(0, 0)}) for n in range(6)], processes=PROCESSES,
+                 services={"chat": unit("ready"), "embed": unit("ready")}), ""),
+    Case("sound", "a queue: two run, nine wait, tokens come", "",
+         asked(busy(2405, 78), [100, 900, 1700, 2500, 3300, 4100], running=2, waiting=9.0), ""),
+    Case("sound", "a Spark that was moved: halted, and its cable put in an hour later", "",
+         said(said(railed(four(), four(), boots=[boot(FORMER, NOW - 900000, NOW - 90000, clean=True),
+                                                 boot(BOOT, NOW - 3600, NOW)]), [REMOVAL], 3584), PLUGGED, 900), ""),
+    Case("sound", "page cache of 100 GiB after a copy of models, no pressure", "",
+         with_memory(cached=100, free_bytes=8 * GIB, available_bytes=108 * GIB), ""),
+    Case("sound", "kernel 7.0.0-1022 with a driver that no catalog has", "",
+         of_gpus(*[gpu(208, 4.1, driver="590.71.05")] * 6, kernel="7.0.0-1022-nvidia", kho_off=True), ""),
+    Case("sound", "one SSD command that was late at a resume", "",
+         said(reading(), ["nvme nvme0: I/O tag 5 (1005) opcode 0x2 (I/O Cmd) QID 1 timeout, aborting req_op:READ(0)"]), ""),
+    Case("sound", "link_downed four times in its life, none while we look", "",
+         counted({"link_downed": 4, "symbol_error": 12}, {"link_downed": 4, "symbol_error": 12}), ""),
+    Case("fault", "a hang whose power nvidia-smi does not give", "engine_hung",
+         asked(busy(2405, None), [4000] * 7)),  # type: ignore[arg-type]
+    Case("fault", "a supply that fell back, seen through one burst of two readings", "power_fault",
+         of_gpus(*[gpu(2223, 12, 0, reasons=[])] * 4, *[busy(700, 13)] * 2)),
+    Case("fault", "the SSD read-only (bits 0x8)", "disk_worn", reading(disks=[disk(critical_warning=8)]), "disk_failing"),
+    Case("fault", "an unclean end at the time of an update of the kernel, with a panic", "unclean_boot",
+         said(ended(*OOPS), ["Linux version 6.17.0-1031-nvidia (b@x)"], 3700 + 86000, FORMER), "kernel_failed"),
+    Case("fault", "earlyoom spared it, the kernel did not: two kills in a minute", "log_oom_kill",
+         said(reading(oom_kills=2), ["Out of memory: Killed process 9 (python3) total-vm:1kB",
+                                     "Out of memory: Killed process 10 (VLLM::EngineCor) total-vm:1kB"]), "memory_short"),
+    Case("fault", "three of four functions", "rail_gone", railed(four(), four()[:3]), "rail_fault"),
+    Case("fault", "a task that hung for the SSD, then commands that were late for minutes", "log_disk_slow log_hung_task",
+         said(reading(), ["INFO: task jbd2/nvme0n1p2-:512 blocked for more than 122 seconds.",
+                          *[f"nvme nvme0: I/O tag {n} (100) opcode 0x1 (I/O Cmd) QID 4 timeout, aborting req_op:WRITE"
+                            for n in range(24)]]), "disk_failing kernel_stuck"),
+    Case("fault", "the same Xid 79 again in three boots, and the GPU is there now", "xid_79",
+         said(said(reading(), [XID.format("79, pid=1, name=x, GPU has fallen off the bus.")], 90000, FORMER),
+              [XID.format("79, pid=1, name=x, GPU has fallen off the bus.")], 200000, "b00600000000"), "gpu_lost"),
+)  # fmt: skip
+
+SETS = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
