@@ -289,6 +289,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
                 lines=["nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"]),
         SOUND,
     ),
+    "log_disk_slow": (
+        Example("Pop!_OS issue 1172", lines=[f"nvme nvme0: I/O {448 + n} QID 2 timeout, aborting" for n in range(16)]),
+        Example("clearlinux issue 2121", lines=["nvme nvme0: I/O 14 QID 2 timeout, aborting"] * 2),
+    ),
     "log_wifi_reset": (Example("MiaAI-Lab pull request 157", lines=["mt7925e 0009:01:00.0: chip reset"]), SOUND),
     "log_xid": (
         Example("prometheus_hoard, 2026-10-09",

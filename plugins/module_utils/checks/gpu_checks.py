@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 
 POWER_CAP, BRAKE, SUM = "sw_power_cap", "hw_power_brake_slowdown", "hw_slowdown"
+WAITING = "waiting"
 LOCKED = "applications_clocks_setting"
 _SILENT_STATES = {
     "silent": "nvidia-smi hangs",
@@ -80,7 +81,8 @@ def _bursts(patient: Patient) -> bool:
 def _low_clock(patient: Patient, clock: float, power: float) -> Iterator[Said]:
     told = [set(gpu["reasons"] or ()) for gpu in patient.busy]
     said, capped = set().union(*told), all(POWER_CAP in reasons for reasons in told)
-    little = patient.limit("fault_power_w") <= power < patient.limit("capped_power_w")
+    fallen = clock < patient.limit("clock_min_mhz") and power < patient.limit("fault_power_w")
+    little = power < patient.limit("capped_power_w") and not fallen
     if capped and little and clock < patient.limit("capped_clock_mhz") and not said & SLOWED:
         fact = f"under load the driver's power cap holds the GPU at {clock:.0f} MHz and {power:.0f} W"
         yield patient.say("gpu_clock_low", fact, way_out=_CAPPED)
@@ -185,10 +187,13 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         return
     if len(known) < len(serving) or len(known) < 2:
         why = patient.why(server.path) if len(known) < len(serving) else "it takes two samples"
+        if _phase(patient, server) == WAITING:
+            why = "it waits for the other hosts of its cluster: ask those (`gb10 status --hosts`)"
         yield Unsure("engine_hung", server.says(f"the server's counters are unknown: {why}"))
         return
     looks = [_look(patient, sample, each) for sample, each in zip(patient.samples, known)]
     if not hang.stands(looks):
+        yield from _queued(patient, server, known)
         return
     if any(look.power_w is None for look in looks):
         why = _gpu_why(patient, "power_w")
@@ -215,6 +220,19 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
     if part_checks.loses_packets(patient):
         fact, way_out = f"{fact}, while a rail loses packets", _SWITCH_FIRST + way_out
     yield patient.say("engine_hung", server.says(fact), way_out=way_out, unit=server.unit)
+
+
+def _queued(patient: Patient, server: Server, known: Sequence[Serving]) -> Iterator[Said]:
+    """Requests wait, and the engine takes none: its scheduler stands. The watchdog leaves that to a person."""
+    still = len({(each["generated_tokens"], each["prompt_tokens"]) for each in known}) == 1
+    if not still or any(each["running"] > 0 or not (each["waiting"] or 0) > 0 for each in known):
+        return
+    span_s = passed_s(patient.samples[0], patient.last)
+    fact = f"{known[-1]['waiting']:.0f} requests wait, and none was taken for {span_s:.0f} s"
+    if span_s < patient.limit("hang_s"):
+        yield Unsure("engine_hung", server.says(f"{fact}; judged after {patient.limit('hang_s')} s: see --watch"))
+    else:
+        yield patient.say("engine_hung", server.says(fact), "warn", unit=server.unit)
 
 
 _SWITCH_FIRST = "look at the switch first (MTU, flow control, speed of each port) and run `gb10 validate`; then "

@@ -20,12 +20,16 @@ MANY, SHUTDOWN = "many", "shutdown"
 RECOVERY = "154"
 _ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
+_DOMAIN = re.compile(r"\w+ ([0-9a-f]{4}):")
 
 
 def check_lines(patient: Patient, seen: Set[str]) -> Iterator[Said]:
     """One finding for each kind of line, and for each number of Xid. `seen`: ids of what the other detectors found."""
     if patient.reading["events"] is None:
         yield Unsure("log", patient.why("events"))
+        if kills := patient.reading.get("oom_kills"):
+            fact = f"the kernel killed {kills} processes for memory since the boot, and no journal tells which"
+            yield patient.say("log_oom_kill", fact)
         return
     groups: dict[tuple[str, str], list[Event]] = {}
     for event in patient.events:
@@ -44,11 +48,19 @@ def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], bes
         severity = "info"
     count, last = sum(event["count"] for event in events), events[-1]
     times = "once" if count == 1 else f"{count} times"
+    place = pci_place(patient, last)
+    meaning += f" ({place})" if place else ""
     fact = f"{meaning}, {times} in {patient.limit('recent_days')} days, last: {last['text']}"
     id_, way_out = (f"xid_{number}", sign["way_out"]) if kind == "xid" else (f"log_{kind}", sign["way_out"])
     if "actions" in xid:
         fact, severity, way_out = _asked(patient, last, fact, severity, xid["actions"], way_out)
     return Finding(id_, severity, patient.host, fact, way_out.format_map(patient.rules.limits))
+
+
+def pci_place(patient: Patient, event: Event) -> str:
+    """Return what is at the place on PCIe of which an error tells, where that is known."""
+    found = _DOMAIN.match(event["text"]) if event["kind"] == "pcie_error" else None
+    return patient.rules.places.get(found[1], "") if found else ""
 
 
 def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], beside: Set[str]) -> bool:

@@ -16,7 +16,11 @@ def _somebody_computes(patient: Patient) -> str | None:
     processes = patient.reading["processes"]
     if processes is None:
         return f"what computes on the GPU is unknown: {patient.why('processes')}"
-    return f"{len(processes)} processes compute on the GPU" if processes else None
+    if processes:
+        return f"{len(processes)} processes compute on the GPU"
+    gpu = patient.last["gpu"]  # now, as the memory
+    works = bool(gpu) and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent")  # type: ignore[index]
+    return "the GPU works for a program that draws, which no list has" if works else None
 
 
 def check_returned(patient: Patient) -> Iterator[Said]:
@@ -62,6 +66,9 @@ def check_pressure(patient: Patient) -> Iterator[Said]:
         return
     waited = pressure["some"]["avg300"]
     if waited < patient.limit("pressure_percent"):
+        if pressure["some"]["avg10"] >= patient.limit("pressure_percent"):
+            now = f"in {pressure['some']['avg10']:.0f} % of the last 10 s something waited for memory"
+            yield Unsure("memory_pressure", f"{now}; it may pass: ask again in 5 minutes")
         return
     cached = memory["cached_bytes"] if memory else None
     fact, severity = f"in {waited:.0f} % of the last 300 s something waited for memory", ""

@@ -8,7 +8,7 @@ A host without a battery for its clock begins each boot at some old time, until 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
@@ -18,29 +18,39 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 END_S = 1.0  # between the end of a boot and the next one, where no clock tells
 
 
-def starts(reading: Reading) -> dict[str, tuple[float, float]]:
-    """Of each boot: when it began by its own clock, and when it must have begun, where that clock was wrong."""
-    found: dict[str, tuple[float, float]] = {}
-    up_s, now_s, ended_s = reading["uptime_s"], reading["at_s"], 0.0
+class Span(NamedTuple):
+    """Of a boot: when it began by its own clock, and when it must have begun and ended, where that clock was wrong."""
+
+    first_s: float
+    began_s: float
+    ended_s: float
+
+
+def spans(reading: Reading) -> dict[str, Span]:
+    """By boot. A boot that never got the time is placed behind the one before it, as the journal has them."""
+    found: dict[str, Span] = {}
+    up_s, now_s, before_s = reading["uptime_s"], reading["at_s"], 0.0
     if reading["boot"] is not None and up_s is not None:
-        found[reading["boot"]] = (0.0, now_s - up_s)  # where nothing lists the boots
+        found[reading["boot"]] = Span(0.0, now_s - up_s, now_s)  # where nothing lists the boots
     for boot in reading["boots"] or ():
-        first_s = began_s = boot["first_s"]
+        first_s, last_s = boot["first_s"], boot["last_s"]
+        began_s = first_s
         if boot["clean"] is None and up_s is not None:
             began_s = max(first_s, now_s - up_s)
-        elif first_s < ended_s <= boot["last_s"]:
-            began_s = ended_s + END_S
-        found[boot["boot"]] = (first_s, began_s)
-        ended_s = max(ended_s, boot["last_s"])
+        elif first_s < before_s:
+            began_s = before_s + END_S
+        ended_s = last_s if last_s >= began_s else began_s + last_s - first_s
+        found[boot["boot"]] = Span(first_s, began_s, ended_s)
+        before_s = max(before_s, ended_s)
     return found
 
 
 def placed(reading: Reading) -> list[Event]:
     """The events of a reading, in the order in which they were."""
-    known = starts(reading)
+    known = spans(reading)
     found: list[Event] = []
     for event in reading["events"] or ():
-        first_s, began_s = known.get(event["boot"], (0.0, 0.0))
+        first_s, began_s, _ended_s = known.get(event["boot"], Span(0.0, 0.0, 0.0))
         shift_s = began_s - first_s if first_s <= event["at_s"] < began_s and first_s else 0.0
         if not first_s and event["at_s"] < began_s:
             shift_s = began_s - event["at_s"]
@@ -51,7 +61,5 @@ def placed(reading: Reading) -> list[Event]:
 
 def at_shutdown(event: Event, reading: Reading, within_s: float) -> bool:
     """Return whether it came shortly before its boot ended in good order."""
-    return any(
-        boot["boot"] == event["boot"] and boot["clean"] is True and boot["last_s"] - event["at_s"] <= within_s
-        for boot in reading["boots"] or ()
-    )
+    clean = {boot["boot"] for boot in reading["boots"] or () if boot["clean"] is True}
+    return event["boot"] in clean and spans(reading)[event["boot"]].ended_s - event["at_s"] <= within_s

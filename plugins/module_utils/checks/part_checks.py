@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import spans
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
 
 if TYPE_CHECKING:  # for types alone, which no program needs
@@ -35,7 +36,7 @@ def check_rails(patient: Patient) -> Iterator[Said]:
 def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
     """Rails that were up in this boot. A port that never had a cable has nothing to say."""
     before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
-    parted, planned = "cable_removed" in patient.kinds, patient.reading.get("planned_rails") or ()
+    parted, planned = _parted(patient), patient.reading.get("planned_rails") or ()
     off = [rail for rail in rails if rail["state"] != "ACTIVE"]
     wanted = [rail for rail in off if rail["netdev"] in planned]
     down = [rail["hca"] for rail in off if rail in wanted or parted or rail["hca"] in before]
@@ -56,7 +57,7 @@ def check_half_idle(patient: Patient) -> Iterator[Said]:
 
 def check_functions(patient: Patient) -> Iterator[Said]:
     """Functions of the adapter that are not on the bus, where the journal tells of it. Without a cable none is."""
-    rails, kinds = patient.last["rails"], patient.kinds
+    rails, kinds, parted = patient.last["rails"], patient.kinds, _parted(patient)
     absent = rails is None and patient.why("rails").startswith(NO_ADAPTER)
     if patient.reading["events"] is None or (rails is None and not absent):
         return
@@ -69,12 +70,22 @@ def check_functions(patient: Patient) -> Iterator[Said]:
         yield patient.say("rail_gone", fact, "warn")
     elif not names and (waits or kinds & {"cable_removed", "slot_power", "slot_capability"}):
         fact = "no function of the ConnectX-7 is on the PCIe bus"
-        left = waits or ("cable_removed" in kinds and planned is None)  # a host alone has no cable to miss
-        fact += ", and the kernel says that its cable was taken out" if "cable_removed" in kinds else ""
+        left = waits or (parted and planned is None)  # a host alone has no cable to miss
+        fact += ", and the kernel says that its cable was taken out" if parted else ""
         yield patient.say("rail_gone", fact, "warn" if left else "")
     elif 1 < len(names) < most:
         fact = f"{len(names)} of {most} functions of the ConnectX-7 are on the PCIe bus ({', '.join(names)})"
-        yield patient.say("rail_gone", fact, "warn" if waits else "")
+        yield patient.say("rail_gone", fact, "warn")
+
+
+def _parted(patient: Patient) -> bool:
+    """Return whether a cable was taken out since the drivers looked: at each boot they say so of an empty port."""
+    up_s = patient.reading["uptime_s"]
+    looked_s = 0.0 if up_s is None else patient.reading["at_s"] - up_s + patient.limit("cable_look_s")
+    return any(
+        event["kind"] == "cable_removed" and patient.of_this_boot(event) and event["last_s"] >= looked_s
+        for event in patient.events
+    )
 
 
 def _waits_for_rail(status: UnitStatus | None) -> bool:
@@ -150,12 +161,18 @@ def check_disks(patient: Patient) -> Iterator[Said]:
     for disk in disks:
         used, warning = disk["used_percent"], disk["critical_warning"] or 0
         spare, least, media = disk["spare_percent"], disk["spare_least_percent"], disk["media_errors"] or 0
-        said = [f"it warns (bits {warning:#x})"] if warning else []
+        hot = [f"it is too hot (bits {warning:#x})"] if warning == _HOT else []
+        said = hot or ([f"it warns (bits {warning:#x})"] if warning else [])
         said += [f"{spare} % of its spare is left, {least} % is the least"] if _below(spare, least) else []
         said += [f"{media} media errors"] if media >= patient.limit("media_errors") else []
         if said or used >= patient.limit("wear_percent"):
             fact = f"{disk['disk']} has used {used} % of its writes"
-            yield patient.say("disk_worn", "; ".join([fact, *said]))
+            alone = bool(hot) and said == hot and used < patient.limit("wear_percent")
+            yield patient.say("disk_worn", "; ".join([fact, *said]), way_out=COOL if alone else "")
+
+
+COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
+_HOT = 0x2  # of the bits of its critical warning: the temperature
 
 
 def _below(spare: int | None, least: int | None) -> bool:
@@ -167,7 +184,8 @@ def check_boots(patient: Patient) -> Iterator[Said]:
     if boots is None:
         yield Unsure("unclean_boot", patient.why("boots"))
         return
-    unclean = [boot for boot in boots if boot["clean"] is False and patient.recent(boot["last_s"])]
+    known = spans(patient.reading)
+    unclean = [boot for boot in boots if boot["clean"] is False and patient.recent(known[boot["boot"]].ended_s)]
     if unclean:
         times = "once" if len(unclean) == 1 else f"{len(unclean)} times"
         fact = f"in the last {patient.limit('recent_days')} days the host stopped {times} without a shutdown"

@@ -35,6 +35,7 @@ class Rules:
     losses: frozenset[str]
     xids: Mapping[str, Mapping[str, Any]]
     displays: Sequence[str]
+    places: Mapping[str, str]
     signs: Mapping[str, Mapping[str, Any]]
     causes: Sequence[Mapping[str, Any]]
     sure: Sequence[Mapping[str, Any]]

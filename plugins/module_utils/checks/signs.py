@@ -16,6 +16,8 @@ heat_throttled, power_brake    why the driver slows the GPU
 rail_loss                      packets are lost on a rail, more than a sound fabric loses
 start_hung                     in place of engine_hung, while a service starts
 guard_rebooted, guard_saw      the host guard ended the last such boot, or saw it stand still for want of memory
+pcie_<place>                   in place of log_pcie_error, where it is the SSD, the GPU or a card, and no ConnectX-7
+disk_hot                       in place of disk_worn, where a disk is too hot and nothing else
 own_limit                      in place of log_oom_kill, where each process was at the limit of its own group
 
 A finding that is information is no sign.
@@ -28,7 +30,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import braked
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import loses_packets
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.line_checks import pci_place
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import COOL, loses_packets
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import (
     APT,
@@ -50,7 +53,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), re.compile(r"\blinux-(image|modules)\S*")
 _GSP = ("119", "120")  # Xids of the GPU's system processor
 _NAME = re.compile(r"\bname=([^,]{1,40}),")
+ADAPTER = "ConnectX-7"
 _UNIT = re.compile(r"\bgb10-vllm(-[a-z0-9-]*[a-z0-9])?\b")
+DRIVER_MEMORY = "driver_memory"
 _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 
 
@@ -88,6 +93,10 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
         found["start_hung"] = found.pop("engine_hung")
     if "log_oom_kill" in found and _own_limits(patient):
         found["own_limit"] = found.pop("log_oom_kill")
+    if "log_pcie_error" in found and (place := _other_place(patient)):
+        found[f"pcie_{place}"] = found.pop("log_pcie_error")
+    if "disk_worn" in found and all(each.way_out == COOL for each in findings if each.id == "disk_worn"):
+        found["disk_hot"] = found.pop("disk_worn")
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
         found["log_xid"] = xids[-1]
@@ -129,6 +138,12 @@ def _starts(patient: Patient) -> bool:
 def _own_limits(patient: Patient) -> bool:
     """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
     return all(event["text"].startswith("Memory cgroup") for event in patient.events if event["kind"] == "oom_kill")
+
+
+def _other_place(patient: Patient) -> str:
+    """The first word for what failed on PCIe, where all of it is known and none is the ConnectX-7."""
+    places = [pci_place(patient, event) for event in patient.events if event["kind"] == "pcie_error"]
+    return places[-1].partition(" ")[0].lower() if all(places) and ADAPTER not in places else ""
 
 
 def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Sign]]:
@@ -185,7 +200,8 @@ def _before_end(
 ) -> Mapping[str, Sign]:
     """`known`: what is a fault at all; a line that healthy hosts have explains no end."""
     span = float(patient.limit("before_end_s"))
-    before = [entry for entry in entries if 0 <= end.at_s - entry.at_s <= span]
+    spans = {DRIVER_MEMORY: float(patient.limit("wedge_s"))}  # a host in a wedge may write lines until somebody comes
+    before = [entry for entry in entries if 0 <= end.at_s - entry.at_s <= spans.get(entry.kind, span)]
     found: dict[str, Sign] = {}
     kept = patient.reading.get("guard")
     if kept and kept["boot"] == end.key:

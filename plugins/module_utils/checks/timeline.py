@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed, starts
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import Span, placed, spans
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
 
 if TYPE_CHECKING:  # for types alone, which no program needs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
 MOVES, MOST = ", ", 5  # of packages in a line, so many
+FAILED = "failed"  # the phase of a unit
 GUARD = "guard"  # what the host guard wrote down before a boot ended
 RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
 
@@ -51,7 +52,7 @@ def utc(at_s: float) -> str:
 
 def build(reading: Reading, since_s: float) -> list[Entry]:
     """From the oldest to the newest; nothing older than `since_s`."""
-    known = starts(reading)
+    known = spans(reading)
     found = [
         *(entry for boot in reading["boots"] or () for entry in _boot(boot, known)),
         *_events(placed(reading)),
@@ -65,17 +66,19 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
     return sorted((entry for entry in kept if entry.at_s >= since_s), key=lambda entry: entry.at_s)
 
 
-def _boot(boot: Boot, known: Mapping[str, tuple[float, float]]) -> Iterator[Entry]:
-    yield Entry(known[boot["boot"]][1], BOOT, f"boot {boot['boot']}", boot["boot"])
+def _boot(boot: Boot, known: Mapping[str, Span]) -> Iterator[Entry]:
+    span = known[boot["boot"]]
+    yield Entry(span.began_s, BOOT, f"boot {boot['boot']}", boot["boot"])
     if boot["clean"] is None:
         return
     for line in boot["last_lines"]:
-        yield Entry(line["at_s"], LAST_LINE, line["text"], boot["boot"])
+        shift_s = span.began_s - span.first_s if line["at_s"] < span.began_s else 0.0
+        yield Entry(line["at_s"] + shift_s, LAST_LINE, line["text"], boot["boot"])
     if boot["clean"]:
-        yield Entry(boot["last_s"], CLEAN, f"boot {boot['boot']} ended in good order", boot["boot"])
+        yield Entry(span.ended_s, CLEAN, f"boot {boot['boot']} ended in good order", boot["boot"])
     else:
         text = f"boot {boot['boot']} ended without a shutdown; the journal may lack its last seconds"
-        yield Entry(boot["last_s"], UNCLEAN, text, boot["boot"])
+        yield Entry(span.ended_s, UNCLEAN, text, boot["boot"])
 
 
 def _guard(kept: GuardReason | None) -> Iterator[Entry]:
@@ -124,14 +127,19 @@ def _services(reading: Reading) -> dict[str, UnitStatus | None]:
 
 def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterator[Entry]:
     """The last failure that the unit of a service keeps, where the journal does not tell of it."""
-    if not service or not service["verdict"] or not service["at"]:
+    if not service:
+        return
+    verdict, at, text = service["verdict"], service["at"], service["text"]
+    if not verdict and service["phase"] == FAILED:
+        verdict, at, text = FAILED, service["since"], "it does not say why"
+    if not verdict or not at:
         return
     try:
-        at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+        at_s = datetime.strptime(at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return
     told = {
         (event["key"], event.get("service", SHORT)) for event in reading["events"] or () if event["kind"] == SERVICE
     }
-    if (service["verdict"], name) not in told:
-        yield Entry(at_s, SERVICE, f"{long_name(name)}: {service['verdict']}: {service['text']}", service["verdict"])
+    if (verdict, name) not in told:
+        yield Entry(at_s, SERVICE, f"{long_name(name)}: {verdict}: {text}", verdict)

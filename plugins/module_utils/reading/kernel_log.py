@@ -143,6 +143,8 @@ KINDS = (
         r"Could not set queue count|(?:frozen|fatal) state error detected|"
         r"I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
     ),
+    # A command that is late once or twice is no fault.
+    ("disk_slow", r"\Anvme (nvme\d+): I/O (?:tag )?\d+ .{0,90}timeout, aborting"),
     ("disk", rf"\A(nvme|nvme {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     # Status types of NVMe: 2 is of the medium, 3 of the way to it. A command that a disk does not know is of type 0.
     ("disk", r"\A(nvme\d+)n\d+: [\w/ ]{4,20}\(0x[0-9a-f]+\) @ LBA \d+, \d+ blocks, [\w /-]{3,60} \(sct 0x[23] "),

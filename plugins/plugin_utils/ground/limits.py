@@ -20,6 +20,7 @@ def rules() -> Rules:
         losses=frozenset(health["loss_counters"]["value"]),
         xids=health["xids"]["value"],
         displays=tuple(health["display_threads"]["value"]),
+        places=health["pci_places"]["value"],
         signs={entry["value"]: entry for entry in health["signs"]},
         causes=health["causes"],
         sure=health["sure"]["value"],

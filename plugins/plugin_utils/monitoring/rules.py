@@ -62,6 +62,7 @@ def collector(known: Mapping[str, Any], cluster: str, slo: Mapping[str, float] |
             "rail_errors": sorted(rules.rail_errors),
             "losses": sorted(rules.losses),
             "displays": [],
+            "places": {},
             "signs": {
                 name: {"way_out": "", "meaning": "", **{key: sign[key] for key in decides if key in sign}}
                 for name, sign in rules.signs.items()

@@ -286,6 +286,7 @@ SPELLINGS = {
         f"{NIC}probe_one:1955:(pid 1): mlx5_init_one failed with error code -110",
         f"{NIC}mlx5_function_setup:1170:(pid 5): Firmware over 120000 MS in pre-initializing state, aborting",
     ],
+    "disk_slow": [f"{NVME}I/O tag 511 (11ff) opcode 0x2 (I/O Cmd) QID 5 timeout, aborting req_op:READ(0) size:4096"],
     "cable_fault": [
         f"{NIC}Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)",
         f"{NIC}temp_warn:102:(pid 0): High temperature on sensors with bit set 0 1",
@@ -329,7 +330,6 @@ def test_other_kernels_and_drivers_say_the_same_in_other_words(kind: str, messag
         f"{PORT}AER: Multiple Correctable error message received from 0000:00:00.0",
         f"{PORT}DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+ SwTrigger+ RP PIO Log 6",
         f"{NVME}I/O tag 0 (1000) QID 5 timeout, completion polled",
-        f"{NVME}I/O tag 511 (11ff) opcode 0x2 (I/O Cmd) QID 5 timeout, aborting req_op:READ(0) size:4096",
         *(
             "EXT4-fs error (device sda1): ext4_find_entry:1: inode #2",
             "EXT4-fs (sdb1): Remounting filesystem read-only",
