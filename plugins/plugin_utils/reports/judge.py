@@ -155,7 +155,7 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
     """Return what was measured between two hosts over one link: both ends put together again, and judged."""
     pairings: dict[tuple[str, str, str], Record] = {}
     rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
-    for (link, twin_index, *_), (server, client, results) in _measured(members).items():
+    for (link, twin_index, *__), (server, client, results) in _measured(members).items():
         key = (link, server["host"], client["host"])
         pairings[key] = {
             "link": link,
