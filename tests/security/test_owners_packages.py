@@ -246,6 +246,7 @@ def test_the_snap_of_docker_beside_debians_snapd(tmp_path: Path) -> None:
         in_root(top, "snap", "pack", "/srv/docker", "/var/lib/snapd/snaps", "--filename=docker_3265.snap")
         found, refusal = other_docker(top, "snap")
         assert found["version"] is None and "the snap docker is installed" in refusal, "installed and not mounted"
+        (top / "snap/docker").mkdir(parents=True)
         in_root(top, "unsquashfs", "-quiet", "-no-progress", "-d", "/snap/docker/3265", SNAP)  # in place of its mount
         (top / "snap/docker/current").symlink_to("3265")
         found, refusal = other_docker(top, "snap")
