@@ -1,20 +1,24 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who claims a port, read from files: NetworkManager's keyfiles and netplan's YAML.
+"""Who claims a port, read from files: NetworkManager's keyfiles, netplan's YAML, and what systemd-networkd has taken.
 
 A host has no YAML parser in its Python's standard library, and `netplan get` is slower than the rest of a probe. So a
 netplan file is not understood but searched: it claims a port whose name, MAC or driver stands in it as a word, or whose
 name matches a pattern in it. That misses nothing, in whatever style it is written; what it takes for a claim that is
 none, a person sees by the file that is named. A profile that names no port (the usual DHCP profile) claims none: ours
 has a higher priority, and is activated in its place.
+
+Which `.network` file takes a port is networkd's own word, where it runs: a file may match by a path or a property of
+udev, which stands in no file that we read. Its place is private to systemd (252 was measured); where it
+says nothing, nobody claims.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -25,6 +29,11 @@ NETPLAN = ("/etc/netplan", "/run/netplan", "/lib/netplan")
 _RENDERED = "/run/NetworkManager/system-connections/netplan-"
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = r"/run/NetworkManager/system-connections/Wired connection [0-9]+\b"
+NETWORKD = "networkd"
+_NETWORKD_RUNS = "/run/systemd/units/invocation:systemd-networkd.service"
+_NETWORKD_TOOK = r"(?m)^NETWORK_FILE=(/\S+)$"
+# What netplan renders for networkd; named as its YAML.
+_RENDERED_FOR_NETWORKD = "/run/systemd/network/10-netplan-"
 _COMMENT = r"(?m)(^|\s)#.*$"
 _WORD = r"[^\s,\[\]{}\"'&!|>]+"
 _PATTERN = r"[|&]?(!?)([^\s,;]+)"  # of match.interface-name; `!` leaves names out
@@ -46,7 +55,7 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[Port
     """`{interface, file, name, uuid, renderer}` of every file that claims one of the ports (`{name, mac, driver}`).
 
     `name` is the profile's, also of one that NetworkManager keeps in netplan, else None; `renderer` is None for a
-    keyfile. What is switched off claims nothing.
+    keyfile, and networkd for its own `.network` files. What is switched off claims nothing.
     """
     owners: list[PortOwner] = []
     if not ports:
@@ -62,7 +71,7 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[Port
                 name, uuid = profile.get("connection.id"), profile.get("connection.uuid")
                 owners.append(_owner(port, path, name or path.rpartition("/")[2], uuid, None))
     plans = [(path, re.sub(_COMMENT, "", text)) for path, text in _texts(system, NETPLAN, ".yaml")]
-    everywhere = next((found[1] for _path, text in plans for found in re.finditer(_RENDERER, text)), "networkd")
+    everywhere = next((found[1] for _path, text in plans for found in re.finditer(_RENDERER, text)), NETWORKD)
     for path, text in plans:
         for port in ports:
             if claims(text, port) and not re.search(_SWITCHED_OFF, text):
@@ -71,7 +80,18 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[Port
                 kept = re.search(_KEPT_NAME, text)  # NetworkManager's own profile, which nmcli deletes with its file
                 name = kept[1] if kept else None
                 owners.append(_owner(port, path, name, uuid, renderer[1] if renderer else everywhere))
+    owners += _taken_by_networkd(system, ports)
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))
+
+
+def _taken_by_networkd(system: System, ports: Sequence[Mapping[str, Any]]) -> Iterator[PortOwner]:
+    if not system.path(_NETWORKD_RUNS).is_symlink():  # what it said before it ended is still there
+        return
+    for port in ports:
+        number = (system.text(f"/sys/class/net/{port['name']}/ifindex") or "").strip()
+        found = re.search(_NETWORKD_TOOK, system.text(f"/run/systemd/netif/links/{number}") or "") if number else None
+        if found and not found[1].startswith(_RENDERED_FOR_NETWORKD):
+            yield _owner(port, found[1], None, None, NETWORKD)
 
 
 def _owner(port: Mapping[str, Any], file: str, name: str | None, uuid: str | None, renderer: str | None) -> PortOwner:

@@ -38,7 +38,9 @@ def check_time_source(subject: Subject) -> Iterator[Finding]:
         yield subject.say(
             "clock_free",
             "nothing sets this host's clock: no time daemon runs",
-            "`timedatectl set-ntp true`, or install chrony; without the internet, name a server of your own network",
+            "`timedatectl set-ntp true`. Where it says that NTP is not supported, start the daemon that is installed"
+            " (`systemctl enable --now ntpsec`), or install chrony. Without the internet, name a server of your own"
+            " network",
         )
     elif clock["synchronized"] is False:
         yield subject.say(

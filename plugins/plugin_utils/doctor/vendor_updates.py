@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_preferences import OF_VENDORS
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import DASHBOARD, UPGRADE_ONCE
@@ -13,7 +14,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 
 _LANDSCAPE, _TOOLKIT = "landscape-client", "nvidia-container-toolkit"
-_CUDA = "developer.download.nvidia.com/compute/cuda"
+CUDA = "developer.download.nvidia.com/compute/cuda"
+_PIN_OF_CUDA = f"origin {CUDA.partition('/')[0]}"
 
 
 def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
@@ -60,20 +62,21 @@ def check_landscape(subject: Subject) -> Iterator[Finding]:
 def check_toolkit_of_cuda(subject: Subject) -> Iterator[Finding]:
     """CUDA's repository has the packages of the container toolkit, too, and apt takes the newest of all sources."""
     sources = subject.facts["apt_sources"]["entries"]
-    files = dict.fromkeys(entry["file"] for entry in sources if _CUDA in entry["uri"])
-    if files and "container_toolkit" in subject.roles:
+    files = dict.fromkeys(entry["file"] for entry in sources if CUDA in entry["uri"])
+    pinned = any(row["package"] == _TOOLKIT and _keeps_cuda_out(row) for row in _pins(subject))
+    if files and "container_toolkit" in subject.roles and not pinned:
         yield subject.say(
             "toolkit_of_cuda",
             f"{', '.join(files)} is CUDA's repository, which offers {_TOOLKIT}, too: an upgrade of all packages may"
             " take it from there",
-            f"pin it: a stanza `Package: *nvidia-container*` with `Pin: origin {_CUDA.partition('/')[0]}` and"
+            f"pin it: a stanza `Package: *nvidia-container*` with `Pin: {_PIN_OF_CUDA}` and"
             " `Pin-Priority: -1` in /etc/apt/preferences.d; or raise container_toolkit_version to what it offers",
         )
 
 
 def check_pins(subject: Subject) -> Iterator[Finding]:
     """Pins on what the roles docker and container_toolkit install; the role driver refuses those on its own set."""
-    rows = [row for row in subject.facts["apt_preferences"] if row["package"] in OF_VENDORS]
+    rows = [row for row in _pins(subject) if not _keeps_cuda_out(row)]
     if rows:
         said = ", ".join(dict.fromkeys(f"{row['file']} gives {row['package']} to {row['pin']}" for row in rows))
         yield subject.say(
@@ -82,6 +85,15 @@ def check_pins(subject: Subject) -> Iterator[Finding]:
             "name that version in docker_version or container_toolkit_version, or remove the stanza; apt takes an exact"
             " version of ours all the same, and its dependencies by the pin",
         )
+
+
+def _pins(subject: Subject) -> list[Mapping[str, Any]]:
+    return [row for row in subject.facts["apt_preferences"] if row["package"] in OF_VENDORS]
+
+
+def _keeps_cuda_out(row: Mapping[str, Any]) -> bool:
+    """The stanza that `toolkit_of_cuda` asks for."""
+    return bool(row["pin"].replace('"', "") == _PIN_OF_CUDA and row["priority"] < 0)
 
 
 CHECKS = (check_vendor_updates, check_landscape, check_toolkit_of_cuda, check_pins)

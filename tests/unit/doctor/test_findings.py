@@ -60,6 +60,14 @@ def test_a_clear_text_is_the_value_that_it_says() -> None:
     assert finding.id == "bad_variable" and "fabric_mtu 100" in finding.fact
 
 
+def test_the_pin_that_we_asked_for_is_no_pin_to_name() -> None:
+    sources = {"entries": [{"file": "/c.list", "uri": f"https://{CUDA}/ubuntu2404/sbsa"}]}
+    pin = {"file": "/p", "package": "nvidia-container-toolkit", "pin": f'origin "{CUDA.partition("/")[0]}"'}
+    assert evaluate(subject(apt_sources=sources, apt_preferences=[{**pin, "priority": -1}])) == []
+    said = evaluate(subject(apt_sources=sources, apt_preferences=[{**pin, "priority": 1001}]))
+    assert [finding.id for finding in said] == ["toolkit_of_cuda", "apt_pin"]
+
+
 @pytest.mark.parametrize("hook", [["/usr/local/bin/tell-us", "--loud"], "https://hooks.example.com/gb10/x"])
 def test_a_hook_is_a_command_or_a_url(hook: object) -> None:
     assert evaluate(subject({**PAIR, "gb10_notify": hook})) == []

@@ -945,6 +945,16 @@ def test_a_port_with_another_owner_is_refused_by_the_file(renderer: str, replace
         assert text.startswith("enp1s0f0np0 belongs to /etc/netplan/40-cx7.yaml already") and str(says) in text
 
 
+def test_a_rail_of_networkds_own_file_has_its_way_out() -> None:
+    claim = {"interface": "enp1s0f0np0", "file": "/etc/systemd/network/20-cx7.network", "name": None, "uuid": None}
+    said = {"fabric_topology": "pair", "fabric_allow_activation": True, "fabric_replace_foreign": True}
+    own = facts(port_owners=[{**claim, "renderer": "networkd"}])
+    view = View("spark-a", own, said, PAIR, peers={"spark-b": facts()}, given={"spark-b": said})
+    (text,) = render("fabric", view).refusals
+    assert text.startswith("enp1s0f0np0 belongs to /etc/systemd/network/20-cx7.network already (systemd-networkd)")
+    assert "`Unmanaged=yes` into /etc/systemd/network/00-enp1s0f0np0.network" in text and "netplan" not in text
+
+
 def test_the_peers_of_a_rail_must_answer_before_its_change_is_kept() -> None:
     document = paired("fabric", "spark-b", fabric_allow_activation=True)
     peers = [resource["peers"] for resource in document.resources if "nm_profile" in resource]

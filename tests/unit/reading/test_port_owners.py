@@ -155,6 +155,29 @@ def test_a_comment_claims_nothing(tmp_path: Path) -> None:
     assert owners(tmp_path, {"/etc/netplan/a.yaml": "# enp1s0f0np0\nnetwork: {} # enp1s0f0np0\n"}) == []
 
 
+NETWORKD_RUNS = "/run/systemd/units/invocation:systemd-networkd.service"
+OF_LINK = "# This is private data. Do not parse.\nADMIN_STATE=configured\nNETWORK_FILE={}\nDNS=\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "runs", "file"),
+    [
+        (OF_LINK.format("/etc/systemd/network/20-cx7.network"), True, "/etc/systemd/network/20-cx7.network"),
+        (OF_LINK.format("/etc/systemd/network/20-cx7.network"), False, None),  # it keeps the file when it ends
+        (OF_LINK.format("/run/systemd/network/10-netplan-enp1s0f0np0.network"), True, None),  # named as its YAML
+        ("ADMIN_STATE=unmanaged\n", True, None),
+    ],
+)
+def test_what_networkd_says_that_it_has_taken(tmp_path: Path, said: str, runs: bool, file: str | None) -> None:
+    if runs:
+        link = tmp_path / NETWORKD_RUNS.lstrip("/")
+        link.parent.mkdir(parents=True)
+        link.symlink_to("0f")
+    files = {"/sys/class/net/enp1s0f0np0/ifindex": "3\n", "/run/systemd/netif/links/3": said}
+    found = [(item["interface"], item["file"], item["renderer"]) for item in owners(tmp_path, files)]
+    assert found == ([("enp1s0f0np0", file, "networkd")] if file else [])
+
+
 @given(st.text(max_size=300))
 def test_no_file_stops_the_facts(text: str) -> None:
     read_keyfile(text)

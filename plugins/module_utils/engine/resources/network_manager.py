@@ -16,6 +16,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ho
 
 _READS = 5  # of all profiles; more than once only where one vanishes meanwhile
 _NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist
+_NO_PROGRAM = 127
+_NOT_INSTALLED = (
+    "NetworkManager is not installed, and each rail is a profile of it: leave fabric out of gb10_roles, or install"
+    " network-manager, with your own interfaces in unmanaged-devices of /etc/NetworkManager/conf.d if another service"
+    " manages them"
+)
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
 # Rendered from /etc/netplan, which is where Ubuntu's NetworkManager stores profiles: as lasting as a file in /etc.
@@ -126,7 +132,10 @@ def parse_listing(listing: str) -> list[list[str]]:
 def read_profiles(system: System) -> dict[str, Stored]:
     """Two questions, and Docker, libvirt and others make profiles and remove them at any time: also between the two."""
     for _attempt in range(_READS):
-        listing = system.ask(["nmcli", "--terse", "--fields", ",".join(_LISTED), "connection", "show"])
+        listed = system.run(["nmcli", "--terse", "--fields", ",".join(_LISTED), "connection", "show"])
+        if listed.rc != 0:
+            raise HostError(_NOT_INSTALLED if listed.rc == _NO_PROGRAM else f"`nmcli connection show`: {listed.words}")
+        listing = listed.stdout
         identities = [identity for identity, _device, _filename in parse_listing(listing)]
         if not identities:
             return {}

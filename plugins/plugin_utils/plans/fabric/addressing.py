@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RAILS_OF_A_PORT, lifelines
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.port_owners import NETWORKD
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.arguments import (
     FIRST_HOST_NUMBER,
@@ -383,9 +384,8 @@ def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[Ow
         Owner(
             netdev=owner["interface"],
             file=owner["file"],
-            lasting=owner["renderer"] == "networkd",
-            text=f"{owner['interface']} belongs to {owner['file']} already"
-            + (f" (the profile {owner['name']!r})" if owner["name"] else f" (netplan, for {owner['renderer']})"),
+            lasting=owner["renderer"] == NETWORKD,
+            text=f"{owner['interface']} belongs to {owner['file']} already ({_through(owner)})",
             way_out=_rid_of(owner),
         )
         for owner in facts.get("port_owners") or []
@@ -393,8 +393,25 @@ def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[Ow
     ]
 
 
+def _through(owner: Mapping[str, Any]) -> str:
+    if _is_networkds_own(owner):
+        return "systemd-networkd"
+    return f"the profile {owner['name']!r}" if owner["name"] else f"netplan, for {owner['renderer']}"
+
+
+def _is_networkds_own(owner: Mapping[str, Any]) -> bool:
+    return bool(owner["renderer"] == NETWORKD and owner["file"].endswith(".network"))
+
+
 def _rid_of(owner: Mapping[str, Any]) -> str:
     """To delete the file is not enough: what was made of it stays in force until its service is told."""
+    if _is_networkds_own(owner):
+        return (
+            f"let systemd-networkd leave {owner['interface']} alone: write the lines `[Match]`,"
+            f" `Name={owner['interface']}`, `[Link]`, `Unmanaged=yes` into"
+            f" /etc/systemd/network/00-{owner['interface']}.network, and run `sudo networkctl reload`, which takes its"
+            " address off"
+        )
     if owner["name"]:
         by_hand = f"`sudo nmcli connection delete {shlex.quote(owner['name'])}`"
         if re.fullmatch("Wired connection [0-9]+", owner["name"]):
@@ -407,7 +424,7 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
             " connection that you come by)"
         )
     switched_off = "set fabric_replace_foreign to true, which switches it off"
-    return by_hand if owner["renderer"] == "networkd" else f"{by_hand}, or {switched_off}"
+    return by_hand if owner["renderer"] == NETWORKD else f"{by_hand}, or {switched_off}"
 
 
 def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> Control:

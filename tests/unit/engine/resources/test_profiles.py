@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.support.fake_host import FakeHost
 
+from tests.support.fake_host import failed
 from tests.support.network_manager import P0, P0_TWIN, PAIR, UUID_P0, UUID_TWIN, FakeNetworkManager, rail
 
 
@@ -184,6 +185,15 @@ def test_the_way_back_to_the_peer_is_left_alone(host: FakeHost, manager: FakeNet
         host.converge([rail()], fabric_allow_activation=True)
     manager.ways = {"203.0.113.9 from 198.51.100.7": "enP7s7"}
     assert host.converge([rail()], fabric_allow_activation=True).changes != []
+
+
+def test_a_host_without_networkmanager_is_told_so(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.on("nmcli --terse --fields UUID", failed("nmcli: No such file or directory", 127))
+    with pytest.raises(HostError, match=r"NetworkManager is not installed.*leave fabric out of gb10_roles"):
+        host.converge(PAIR, fabric_allow_activation=True)
+    host.on("nmcli --terse --fields UUID", failed("Error: NetworkManager is not running.", 8))
+    with pytest.raises(HostError, match=r"`nmcli connection show`: Error: NetworkManager is not running"):
+        host.converge(PAIR, fabric_allow_activation=True)
 
 
 @pytest.mark.parametrize(
