@@ -34,6 +34,11 @@ def test_the_hash_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sought == []
 
 
+def test_the_kernel_tells_what_it_runs() -> None:
+    """It has no megabytes for one answer: a read that offers room for so many fails."""
+    assert system.System().text("/proc/sys/kernel/osrelease") == f"{os.uname().release}\n"
+
+
 def test_what_is_no_text_holds_up_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "LARGEST_TEXT", 4)
     host = system.System(tmp_path)
