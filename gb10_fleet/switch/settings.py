@@ -110,7 +110,7 @@ def fleet(
     mine = [row for row in rows if row["topology"] == "switch"]
     if not mine:
         raise Stop(
-            "no host has fabric_topology: switch; set it on the hosts behind a switch (docs/switch.md), or correct --limit",
+            "no host has fabric_topology: switch; set it on those behind a switch (docs/switch.md), or correct --limit",
             Outcome.refused,
         )
     for key in ("switch", "mtu"):
