@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
-from gb10_fleet.ending import show
+from gb10_fleet.ending import by_name, show
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks, words
@@ -104,9 +104,10 @@ def power(
         if not as_json:
             person.say(*(f"{name}: {one.words}" for name, one in found.items()))
     except Stop as error:
-        ended, document = error.outcome, {"error": str(error)}
+        text = by_name(Order("", inventory), str(error))
+        ended, document = error.outcome, {"error": text}
         if not as_json:
-            typer.echo(printable(str(error)), err=True)
+            typer.echo(printable(text), err=True)
     if as_json:
         print(json.dumps({"outcome": ended.name, **document}, indent=2))
     raise typer.Exit(ended)
@@ -181,7 +182,7 @@ class _Power:
             both = [other.name for other in known.values() if other.plug.place == host.plug.place]
             if {*both} - names:
                 text = f"{', '.join(both)} have one plug ({host.plug.words}): gb10 power {' '.join(both)} {self.act}"
-                raise Stop(f"{text}, or correct gb10_power_plug", Outcome.refused)
+                raise Stop(f"{text} -i INVENTORY, or correct gb10_power_plug", Outcome.refused)
 
     def check(self, mine: Sequence[Host]) -> dict[str, Seen]:
         """Say what would be done, and refuse what would be."""
@@ -224,7 +225,7 @@ class _Power:
             if one.error:
                 raise Stop(f"{name}: {one.error}. Nothing was changed", Outcome.unreachable)
             if self.act is not Act.on and not one.on:
-                raise Stop(f"{name}: its plug is off: gb10 power {name} on", Outcome.refused)
+                raise Stop(f"{name}: its plug is off: gb10 power {name} on -i INVENTORY", Outcome.refused)
         return found
 
     def _told(self, mine: Sequence[Host]) -> Iterator[str]:
@@ -236,7 +237,8 @@ class _Power:
             yield f"{names}: no more requests, the model stopped, halted, then the power cut"
             yield from [f"{', '.join(others)}: the model of the cluster stops there, too"] if others else ()
         if self.act is Act.off:
-            yield f"The power stays off until: gb10 power {names.replace(',', '')} on"
+            on = f"gb10 power {names.replace(',', '')} on -i INVENTORY"
+            yield f"The power stays off until: {by_name(Order('', self.inventories), on)}"
         else:
             yield f"{names}: power, the wait until it is back, the model started, the proof"
 
@@ -263,10 +265,8 @@ class _Power:
             if self.person.quiet:
                 raise Stop("; ".join([f"{playbook}: {outcome.name}", *reasons, *report.errors]), outcome)
             show(order, report)
-            raise Stop(
-                f"{playbook}: {outcome.name}; gb10 power {' '.join(said['hosts'])} state says how the plugs are",
-                outcome,
-            )
+            command = f"gb10 power {' '.join(said['hosts'])} state -i INVENTORY"
+            raise Stop(f"{playbook}: {outcome.name}; {command} says how the plugs are", outcome)
         return report
 
     def _prove(self, mine: Sequence[Host]) -> None:

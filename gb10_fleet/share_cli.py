@@ -69,15 +69,22 @@ def share(
     person = Person(yes, as_json)
     try:
         task = _Share(_folder(inventory), Order("", inventory, words=ctx.obj), person)
-        said = task.listed() if listed else task.revoked(revoke) if revoke else task.shared(str(name))
+        said = task.listed() if listed else task.shared(name) if name is not None else task.revoked(str(revoke))
     except Stop as stop:
-        if as_json:
-            print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
-        else:
-            typer.echo(str(stop), err=True)
-        raise typer.Exit(stop.outcome) from None
+        _stopped(stop, as_json)
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}; this user must be able to write there. Then run the same again"
+        _stopped(Stop(text, Outcome.failed), as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
+
+
+def _stopped(stop: Stop, as_json: bool) -> NoReturn:
+    if as_json:
+        print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
+    else:
+        typer.echo(str(stop), err=True)
+    raise typer.Exit(stop.outcome) from None
 
 
 @dataclass(frozen=True)
@@ -93,14 +100,22 @@ class Kept:
 
     def read(self) -> dict[str, Any]:
         """Return `hosts` with addresses and certificates, and `vars` of all with the keys; empty: nobody has a key."""
+        from gb10_fleet import authority
+
         file = self.folder / FILE
         try:
             found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
-            return {"hosts": dict(found["hosts"]), "vars": dict(found["vars"])}
+            hosts = {str(host): dict(own) for host, own in found["hosts"].items()}
+            keys = dict(found["vars"]["gateway_keys"])
+            for own in hosts.values():
+                authority.end(own[_CERTIFICATE])
+            if not hosts or not keys:
+                raise ValueError("no host or no key is in it")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
             raise Stop(f"{file} cannot be read ({error}); correct it, or move it away", Outcome.failed) from None
+        return {"hosts": hosts, "vars": {**found["vars"], "gateway_keys": keys}}
 
     def write(self, said: Mapping[str, Any]) -> None:
         """Replace it, whole or not at all; with nothing in it there is no file, and no gateway."""
@@ -118,7 +133,15 @@ class Kept:
 
         key = self.folder / "share-authority-key.txt"
         if key.exists() and self.trusted.exists():
-            return authority.Authority(self.trusted.read_text(encoding="ascii"), key.read_text(encoding="ascii"))
+            try:
+                known = authority.Authority(self.trusted.read_text("ascii"), key.read_text("ascii"))
+                authority.signed(known, [], 1, datetime.now(UTC))
+            except (ValueError, TypeError) as error:
+                text = (
+                    f"{key} or {self.trusted} is damaged ({error}). Fix: bring both back from a copy; or move both away"
+                )
+                raise Stop(f"{text}, and each client has to trust a new file", Outcome.failed) from None
+            return known
         made = authority.found("gb10-fleet share", _days("authority_days"), datetime.now(UTC))
         output.write(key, made.key, secret=True)
         self.trusted.write_text(made.certificate, encoding="ascii")
@@ -187,7 +210,8 @@ class _Share:
         }
         self._bring(after, before)
         urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
-        self.person.say(*_how(name, urls, keys[name], self.kept.trusted, self._tried(addresses, keys[name])))
+        lines = _how(name, urls, keys[name], self.kept.trusted, self._tried(addresses, keys[name]))
+        self.person.say(*(by_name(self.order, line) for line in lines))
         return {"client": name, "addresses": urls, "key": keys[name], "trust": str(self.kept.trusted)}
 
     def _addresses(self, *, ours: bool) -> dict[str, str]:
@@ -273,7 +297,7 @@ def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) ->
     yield "  Open WebUI (Admin Panel, Settings, Connections, OpenAI API; start it with SSL_CERT_FILE as above)"
     yield f"    {urls[0]}  key: KEY"
     yield "  Take the key back"
-    yield f"    gb10 share --revoke {name}"
+    yield f"    gb10 share --revoke {name} -i INVENTORY"
     yield f"Tried from here: {fault or 'it answers, and refuses who has no key'}"
 
 

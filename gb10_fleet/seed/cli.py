@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
 
-from gb10_fleet.ending import told
+from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Json, NoLists, there
 from gb10_fleet.playbook import Order, Outcome, run
 
@@ -75,7 +75,7 @@ def make(
         print(json.dumps(document, indent=2))
     else:
         for line in _lines(seeds, out, way):
-            print(line)
+            print(by_name(order, line))
 
 
 def _shred(out: Path, more: bool, as_json: bool) -> NoReturn:
@@ -145,4 +145,4 @@ def _lines(seeds: Sequence[Seed], out: Path, way: Way) -> list[str]:
         Way.autoinstall: "serve DIRECTORY/STICK to the installer, or write DIRECTORY/STICK.iso onto a stick",
     }[way]
     found.append(f"{counted(len(sticks), 'stick')}: {what}: {', '.join(sticks)}".replace("DIRECTORY", str(out)))
-    return [*found, f"Put the sticks in, switch the Sparks on, then: gb10 enrol {out}"]
+    return [*found, f"Put the sticks in, switch the Sparks on, then: gb10 enrol {out} -i INVENTORY"]

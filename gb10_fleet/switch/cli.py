@@ -102,6 +102,9 @@ def apply(
         said = _applied(Order("", inventory, limit, words=ctx.obj), person)
     except (Stop, locks.Busy) as error:
         _stopped(error if isinstance(error, Stop) else Stop(str(error), Outcome.refused), as_json)
+    except OSError as error:
+        text = f"{error.filename}: {error.strerror}; this user must be able to write there"
+        _stopped(Stop(text, Outcome.failed), as_json)
     except KeyboardInterrupt:
         _stopped(Stop("interrupted; what was set is taken back", Outcome.interrupted), as_json)
     outcome = Outcome.failed if said["reason"] else Outcome.done

@@ -27,6 +27,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("model", "address", "user", "password_file", "apply_user", "apply_password_file"), (str,)),
     **{"port": (int,), "speed_gbps": (int,), "certificate": (str,), "plain": (bool,)},
 }
+_WRITTEN = {str: "a text, in quotes", int: "a number", bool: "true or false"}
 _OPENS = {"password_file": "gb10_switch_password", "apply_password_file": "gb10_switch_apply_password"}
 
 
@@ -109,7 +110,8 @@ def fleet(
     mine = [row for row in rows if row["topology"] == "switch"]
     if not mine:
         raise Stop(
-            "no host has fabric_topology: switch; --limit leaves them out, or there is no switch", Outcome.refused
+            "no host has fabric_topology: switch; set it on those behind a switch (docs/switch.md), or correct --limit",
+            Outcome.refused,
         )
     for key in ("switch", "mtu"):
         if any(row[key] != mine[0][key] for row in mine):
@@ -133,12 +135,20 @@ def fleet(
 
 
 def _switch(own: Any, row: Mapping[str, Any]) -> Switch:
-    wrong = [] if isinstance(own, dict) else ["gb10_switch is no dictionary"]
+    keys = ", ".join(_KEYS)
+    wrong = [] if isinstance(own, dict) else [f"gb10_switch is no dictionary; write the keys {keys}"]
     for key, value in own.items() if isinstance(own, dict) else ():
         if key not in _KEYS:
-            wrong.append(f"gb10_switch.{key} is unknown; there are {', '.join(_KEYS)}")
+            wrong.append(f"gb10_switch.{key} is unknown; there are {keys}")
         elif type(value) not in _KEYS[key]:
-            wrong.append(f"gb10_switch.{key} must be {_KEYS[key][0].__name__}, it is {value!r}")
+            wrong.append(f"gb10_switch.{key} is {value!r}; write {_WRITTEN[_KEYS[key][0]]}")
+        elif value == "":
+            wrong.append(f"gb10_switch.{key} is empty; write it, or leave it out")
+    for name in _OPENS.values():
+        if not isinstance(row[name.removeprefix("gb10_switch_")] or "", str):
+            wrong.append(f"{name} is no text; write it in quotes")
+    if not str(row["mtu"] or 0).isdecimal():
+        wrong.append(f"fabric_mtu is {row['mtu']!r}; write a number")
     known = catalog.load("switches")
     if not wrong and own:
         if own.get("model") not in known["switches"]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -120,6 +120,8 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     # A default is sound by itself, and one that is not given is not the operator's.
     spec = {key: part for key, part in option.items() if key != "default"}
     errors = _validator({name: spec}).validate({name: value}).errors.errors if fits else []
+    if errors and (inner := [text for part in _parts(name, option, value) for text in _mistakes(*part)]):
+        return inner
     if fits and not any(isinstance(error, (ArgumentTypeError, ElementError)) for error in errors):
         return [str(error) for error in errors]
     if name in _NEVER_SHOWN:
@@ -127,6 +129,20 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     said = repr(value) if len(repr(value)) <= _LONGEST else f"{repr(value)[:_LONGEST]}..."
     shown = "not" if option.get("no_log") else f"{'the text ' if isinstance(value, str) else ''}{said}, and must be"
     return [f"{name} is {shown} {_KINDS.get(kind, 'a text')}"]
+
+
+def _parts(name: str, option: Mapping[str, Any], value: Any) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    """Yield name, option and value of each entry of a list of mappings, or of each key of a mapping."""
+    hidden = {"no_log": True} if option.get("no_log") else {}
+    if isinstance(value, list) and option.get("elements") == "dict":
+        each = {"type": "dict", "options": option.get("options"), **hidden}
+        for number, entry in enumerate(value, 1):
+            label = entry.get("name") if isinstance(entry, Mapping) else None
+            yield f"{name}[{label if isinstance(label, str) and label else number}]", each, entry
+    elif isinstance(value, Mapping):
+        for key, part in (option.get("options") or {}).items():
+            if key in value:
+                yield f"{name}.{key}", {**part, **hidden}, value[key]
 
 
 def _is_number(value: Any) -> bool:

@@ -19,6 +19,7 @@ VARIABLE = "gb10_power_plug"
 # By kind: the port, and whether the answer comes with TLS there.
 PORTS = {"shelly": 80, "netio": 80, "snmp": 161, "home_assistant": 8123}
 _FIELDS = ("kind", "address", "port", "tls", "outlet", "user", "secret", "secret_file", "model", "watts")
+_TEXTS = ("address", "user", "secret", "secret_file", "model", "watts")
 _OF_ONE_KIND = {"model": "snmp", "watts": "home_assistant"}
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z|[0-9A-Fa-f:]{2,39}\Z")
 _ENTITY = re.compile(r"(switch|input_boolean|light)\.[a-z0-9_]{1,100}\Z")
@@ -83,16 +84,19 @@ def parse(said: Any) -> Setting | None:
     if said is None or said == {}:
         return None
     if not isinstance(said, Mapping):
-        raise WrongPlug(f"{VARIABLE} is no dictionary; it has the keys {', '.join(_FIELDS)}")
+        raise WrongPlug(f"{VARIABLE} is no dictionary; write the keys {', '.join(_FIELDS)}")
     if unknown := [str(key) for key in said if key not in _FIELDS]:
         raise WrongPlug(f"{VARIABLE} has no key {unknown[0]}; it has the keys {', '.join(_FIELDS)}")
     kind = said.get("kind")
-    if kind not in PORTS:
+    if not isinstance(kind, str) or kind not in PORTS:
         raise WrongPlug(f"{VARIABLE}.kind is {kind!r}; write one of {', '.join(PORTS)}")
     for key, only in _OF_ONE_KIND.items():
         if key in said and kind != only:
             raise WrongPlug(f"{VARIABLE}.{key} is for the kind {only}, and this one is {kind}; leave it out")
-    texts = {key: str(said.get(key) or "") for key in ("address", "user", "secret", "secret_file", "model", "watts")}
+    for key in _TEXTS:
+        if not isinstance(said.get(key) or "", str):  # YAML reads 0123 as a number: the password would be another one
+            raise WrongPlug(f"{VARIABLE}.{key} is no text; write it in quotes")
+    texts = {key: str(said.get(key) or "") for key in _TEXTS}
     _hold(_ADDRESS, texts["address"], "address", "the address or name of the plug, without port and path")
     tls, port = said.get("tls", False), said.get("port", PORTS[kind])
     if not isinstance(tls, bool) or (tls and kind == "snmp"):

@@ -170,12 +170,40 @@ def test_a_failed_run_is_gone_on_with(fleet: Fleet) -> None:
         (("laptop",), "Nobody is there to ask: say --yes"),
         (("a b", "--yes"), "a client's name has letters"),
         (("--revoke", "laptop"), "laptop has no key; these have one: nobody"),
+        (("--revoke", ""), " has no key; these have one: nobody"),
+        (("", "--yes"), "a client's name has letters"),
     ],
 )
 def test_refusals(fleet: Fleet, words: tuple[str, ...], says: str) -> None:
     result = call(fleet, *words)
     assert result.exit_code == Outcome.refused and says in result.stderr, result.output
     assert not fleet.file.exists() and "gb10.fleet.site" not in [order.playbook for order in fleet.orders]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "all: {hosts: {}, vars: {gateway_keys: {laptop: x}}}", "all: {hosts: {a: {}}, vars: {gateway_keys: [laptop]}}",
+     "all: {hosts: [a], vars: {}}", "all: {hosts: {a: {gateway_certificate_text: x}}, vars: {gateway_keys: {l: x}}}"],
+)  # fmt: skip
+@pytest.mark.parametrize("words", [("--list",), ("--revoke", "laptop"), ("laptop", "--yes")])
+def test_a_damaged_file_is_named(fleet: Fleet, text: str, words: tuple[str, ...]) -> None:
+    fleet.file.write_text(text)
+    result = call(fleet, *words)
+    assert result.exit_code == Outcome.failed and "share.yml cannot be read" in result.stderr, result.output
+    assert "correct it, or move it away" in result.stderr and fleet.file.read_text() == text
+
+
+def test_a_damaged_authority_and_a_folder_that_cannot_be_written_are_named(fleet: Fleet) -> None:
+    call(fleet, "laptop", "--yes")
+    key = fleet.folder / "share-authority-key.txt"
+    key.write_text("damaged")
+    result = call(fleet, "phone")
+    assert result.exit_code == Outcome.failed and f"{key} or" in result.stderr and "is damaged" in result.stderr
+    key.unlink()
+    key.mkdir()
+    (fleet.folder / "share-authority.txt").unlink()
+    result = call(fleet, "phone")
+    assert result.exit_code == Outcome.failed and "this user must be able to write there" in result.stderr
 
 
 def test_a_gateway_of_the_inventory_is_left_to_it(fleet: Fleet) -> None:

@@ -289,19 +289,35 @@ def test_a_switch_that_does_not_answer_costs_no_host_its_word(world: World) -> N
         ({"topology": "pair"}, "no host has fabric_topology: switch"),
         ({"switch": {"model": "crs999"}}, "gb10_switch.model is 'crs999'; there are crs812"),
         ({"switch": {"model": "crs812", "pasword": "x"}}, "gb10_switch.pasword is unknown"),
-        ({"switch": {"model": "crs812", "plain": "yes"}}, "gb10_switch.plain must be bool"),
+        ({"switch": {"model": "crs812", "plain": "yes"}}, "gb10_switch.plain is 'yes'; write true or false"),
         ({"switch": {"model": "crs812", "speed_gbps": 50}}, "gb10_switch.speed_gbps is 50"),
         ({"switch": {"model": "crs812", "port": 70000}}, "gb10_switch.port is 70000"),
         ({"switch": {"model": "crs812", "certificate": "12"}}, "no SHA-256 fingerprint"),
         ({"switch": {"model": "crs812", "user": "gb10"}}, "gb10_switch.user has no password"),
         ({"switch": {"model": "crs812", "user": "gb10", "password_file": "/nowhere"}}, "/nowhere: No such file"),
-        ({"switch": "crs812"}, "gb10_switch is no dictionary"),
+        ({"switch": "crs812"}, "gb10_switch is no dictionary; write the keys model, address"),
+        ({"switch": {"model": "crs812", "user": ""}}, "gb10_switch.user is empty"),
+        ({"password": 12345}, "gb10_switch_password is no text; write it in quotes"),
+        ({"apply_password": ["x"]}, "gb10_switch_apply_password is no text"),
+        ({"mtu": "many"}, "fabric_mtu is 'many'; write a number"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(world: World, change: dict[str, Any], says: str) -> None:
     world.row.update(change)
     result = world.gb10("check")
     assert result.exit_code == Outcome.refused and says in result.stderr
+    assert world.stand.heard == []
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_changes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(folder: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(locks, "held", held)
+    result = world.gb10("apply", "--yes")
+    assert result.exit_code == Outcome.failed and "Permission denied; this user must be able to write" in result.stderr
     assert world.stand.heard == []
 
 

@@ -56,6 +56,22 @@ def test_what_is_not_clear_is_refused_by_name(given: dict[str, Any], says: str) 
     assert str(error.value).startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("role", "given", "says"),
+    [
+        ("accounts", {"accounts_users": [{"name": "al", "uid": "x"}]}, "accounts_users[al].uid is the text 'x'"),
+        ("accounts", {"accounts_users": [{"uid": 5001, "name": "al"}, 3]}, "accounts_users[2] is 3, and must be a"),
+        ("accounts", {"accounts_groups": [{"name": "al", "gid": [5]}]}, "accounts_groups[al].gid is [5], and must be"),
+        ("vllm", {"vllm_lora": ["sql"]}, "vllm_lora[1] is the text 'sql', and must be a mapping"),
+        ("vllm", {"vllm_lora": [{"name": "sql"}]}, "missing required arguments: model found in vllm_lora[sql]"),
+        ("vllm", {"vllm_speculative": {"tokens": "x"}}, "vllm_speculative.tokens is the text 'x', and must be a whole"),
+    ],
+)
+def test_what_is_wrong_inside_is_named_by_its_place(role: str, given: dict[str, Any], says: str) -> None:
+    found = settings.mistakes(catalog.declared_variables().roles[role], given)
+    assert len(found) == 1 and found[0].startswith(says)
+
+
 def test_a_secret_of_a_wrong_type_is_not_shown() -> None:
     with pytest.raises(SettingsError) as error:
         settings.read(Some, {"vllm_api_key": {"key": "sesame"}})

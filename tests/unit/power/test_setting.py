@@ -32,7 +32,11 @@ def test_a_port_follows_the_kind() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("shelly", "is no dictionary"),
+        ("shelly", "is no dictionary; write the keys kind, address"),
+        ({**SHELLY, "kind": ["shelly"]}, "kind is ['shelly']; write one of"),
+        ({**SHELLY, "address": 5}, "address is no text; write it in quotes"),
+        ({**SHELLY, "secret": 123}, "secret is no text; write it in quotes"),
+        ({**SHELLY, "secret_file": ["x"]}, "secret_file is no text"),
         ({**SHELLY, "adress": "x"}, "no key adress"),
         ({**SHELLY, "kind": "shelly1"}, "kind is 'shelly1'; write one of shelly, netio"),
         ({**SHELLY, "address": "http://192.0.2.50/"}, "address is 'http://192.0.2.50/'"),
