@@ -19,6 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, 
 
 # The words of alerts that people route by, for those of findings.
 SEVERITIES = {"error": "critical", "warn": "warning", "info": "info", "none": "none"}
+# The labels that an alert sets itself. A host with two series that differ in them alone would end the rule, and so the
+# alert of all hosts.
+_ONE = "max without (alertname, severity)"
 _NAME = re.compile(r"<([a-z_]+)>")
 _GROUP = re.compile(r"(xid|log)_(?:error|warn)\Z")  # all Xids or lines of a severity
 
@@ -97,10 +100,10 @@ def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:
 
 def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
     held = hold_s(entry, known)
-    asked = _filled(entry["expr"], known) if "expr" in entry else found(entry)
+    asked = f"{_ONE} ({_filled(entry['expr'], known) if 'expr' in entry else found(entry)})"
     return {
         "alert": entry["value"],
-        "expr": f"({asked}) unless on (instance) gb10:planned" if entry.get("planned") else asked,
+        "expr": f"{asked} unless on (instance) gb10:planned" if entry.get("planned") else asked,
         **({"for": f"{held:g}s"} if held else {}),
         "labels": {"severity": SEVERITIES[entry["severity"]]},
         "annotations": {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"
 KNOWN = rules.figures()
 FORMER = ROOT / "tests/fixtures/monitoring/former-rules.yml"
 MEDIANS = ("Gb10PowerFault", "Gb10GpuClockLow", "Gb10GpuThrottled", "Gb10GpuHot")
+ONE = "max without (alertname, severity)"  # of the series of a host
 CALM = 8  # readings before a fault
 # Where it is to be there, its absence is a failure and no skip.
 PROMTOOL = pytest.mark.skipif(
@@ -48,9 +51,9 @@ def test_another_limit_is_another_rule_or_another_setting_of_the_collector() -> 
 @pytest.mark.parametrize(
     ("alert", "expression"),
     [
-        ("Gb10SocHot", 'gb10_finding{id="soc_hot", severity!="info"} == 1'),
-        ("Gb10RailSlowLink", '(gb10_finding{id="rail_slow_link"} == 1) unless on (instance) gb10:planned'),
-        ("Gb10XidError", 'gb10_finding{id=~"xid_.+", severity="error"} == 1'),
+        ("Gb10SocHot", f'{ONE} (gb10_finding{{id="soc_hot", severity!="info"}} == 1)'),
+        ("Gb10RailSlowLink", f'{ONE} (gb10_finding{{id="rail_slow_link"}} == 1) unless on (instance) gb10:planned'),
+        ("Gb10XidError", f'{ONE} (gb10_finding{{id=~"xid_.+", severity="error"}} == 1)'),
     ],
 )
 def test_a_finding_makes_its_alert(alert: str, expression: str) -> None:
@@ -179,6 +182,35 @@ def test_a_fault_fires_its_alert_within_two_intervals_and_clears(alert: str, tmp
     fired = group(series, {**early, fires: [alert], cleared: []})
     done = promtool(tmp_path, [fired, group(series, differs, DIFFERENCE)])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+def test_no_host_silences_an_alert_of_another(tmp_path: Path) -> None:
+    """Hostile hosts have each of their series for each severity, so that two alerts of one would be alike.
+
+    promtool fails where a rule ends by that: then Prometheus tells nobody of any host.
+    """
+    calm, silent = history(tmp_path / "spark-a", FAULTS["Gb10HostSilent"], (2, 8, 0)), dict[str, list[str]]()
+    for alert in ("Gb10HostSilent", "Gb10PowerFault", "Gb10ServiceFailing", "Gb10SloErrors", "Gb10RouterNoReplica"):
+        for name, values in history(tmp_path / alert, FAULTS[alert], (2, BLIND.get(alert, 0) + 8, 0)).items():
+            family, _, labels = name.partition("{")
+            kept = re.sub(r',?(?:severity|host)="[^"]*"', "", labels.removesuffix("}")).strip(",")
+            for severity, other in product(("error", "warn"), "ab"):
+                more = f'instance="{alert}",job="gb10",severity="{severity}",alertname="{severity}",host="{other}"'
+                silent[f"{family}{{{more}{kept and ','}{kept}}}"] = values
+                if family == "gb10_service_wanted":  # of a model that is asleep
+                    silent[f'{family}{{{more},model="m",service="asleep"}}'] = ["0"] * len(values)
+    asked = FIRING.replace("ALERTS{", "ALERTS{instance='spark-a', ")
+    done = promtool(tmp_path, [group(calm | silent, {9: ["Gb10HostSilent"]}, asked)])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_each_alert_is_one_whatever_labels_a_host_invents() -> None:
+    found = rules.render(KNOWN, "x")["groups"][1]["rules"]
+    assert [one["alert"] for one in found if not one["expr"].startswith(f"{ONE} (")] == []
+    # What is compared by some labels has one series of each at its right side.
+    sides = [side for one in found for side in re.findall(r"[<>=*/+-] on \([^)]*\) (.{12})", one["expr"])]
+    assert sides == ["max by (inst"] * 4
 
 
 @PROMTOOL
