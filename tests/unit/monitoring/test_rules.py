@@ -250,6 +250,19 @@ def test_planned_work_keeps_an_alert_waiting_until_its_end_and_never_one_of_safe
 
 
 @PROMTOOL
+@pytest.mark.parametrize("worked_on", ["spark-b", "spark-c"])
+def test_a_router_waits_for_a_replica_on_a_host_that_is_worked_on(worked_on: str, tmp_path: Path) -> None:
+    """Of no cluster of its own: the replica of spark-b alone answers for the model, and that host is down."""
+    series = history(tmp_path, lambda spark: None, (CALM + 12, 0, 0))
+    series['gb10_router_replica_up{model="m",host="spark-b",address="192.0.2.2"}'] = ["0"] * (CALM + 12)
+    said = f'instance="{worked_on}",cluster="{worked_on}",job="gb10"'
+    series[f"gb10_planned_until_seconds{{{said}}}"] = [*["3600"] * CALM, "stale"]
+    fires = [] if worked_on == "spark-b" else ["Gb10RouterNoReplica"]
+    done = promtool(tmp_path, [group(series, {CALM + 10: fires})])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
 @pytest.mark.parametrize(
     ("cluster", "until_s", "fires"),
     [("spark-a", 3600, False), ("another", 3600, True), ("spark-a", 0, True), ("spark-a", 10**6, True)],
