@@ -70,13 +70,13 @@ def _types(flags: Mapping[str, str | None]) -> list[str]:
 
 
 def _place(model: str, revision: str) -> tuple[Files, str, str]:
-    path = Path(model)
+    path, here = Path(model), sources.is_path(model)
     owner, _, rest = model.partition("/")
     name, _, file = rest.partition("/")
-    file = path.name if sources.is_path(model) else file
+    file = path.name if here else file
     if not FILE.match(file):  # a stranger may have named it, and it goes into a line to paste
         raise FactsError(f"{file!a} is no name for an inventory; name the file by letters, digits and . _ + -")
-    if sources.is_path(model):
+    if here:
         return sources.Folder(path.parent), "OWNER/NAME", file
     return sources.Hub(f"{owner}/{name}", revision, os.environ), f"{owner}/{name}", file
 

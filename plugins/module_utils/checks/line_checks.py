@@ -28,8 +28,8 @@ def check_lines(patient: Patient, seen: Set[str]) -> Iterator[Said]:
     if patient.reading["events"] is None:
         yield Unsure("log", patient.why("events"))
         if kills := patient.reading.get("oom_kills"):
-            fact = f"the kernel killed {kills} processes for memory since the boot, and no journal tells which"
-            yield patient.say("log_oom_kill", fact)
+            fact = f"since the boot the kernel killed for memory, {kills} times; no journal tells what it killed"
+            yield patient.say("log_oom_kill", f"{fact}, or whether it was at a container's own limit")
         return
     groups: dict[tuple[str, str], list[Event]] = {}
     for event in patient.events:

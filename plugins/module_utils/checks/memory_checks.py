@@ -19,8 +19,9 @@ def _somebody_computes(patient: Patient) -> str | None:
     if processes:
         return f"{len(processes)} processes compute on the GPU"
     gpu = patient.last["gpu"]  # now, as the memory
-    works = bool(gpu) and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent")  # type: ignore[index]
-    return "the GPU works for a program that draws, which no list has" if works else None
+    if gpu and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent"):
+        return "the GPU works for a program that draws, which no list has"
+    return None
 
 
 def check_returned(patient: Patient) -> Iterator[Said]:

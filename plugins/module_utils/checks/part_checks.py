@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 
 NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
 PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
+COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
+_HOT = 0x2  # of the bits of its critical warning: the temperature
 
 
 def check_rails(patient: Patient) -> Iterator[Said]:
@@ -169,10 +171,6 @@ def check_disks(patient: Patient) -> Iterator[Said]:
             fact = f"{disk['disk']} has used {used} % of its writes"
             alone = bool(hot) and said == hot and used < patient.limit("wear_percent")
             yield patient.say("disk_worn", "; ".join([fact, *said]), way_out=COOL if alone else "")
-
-
-COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
-_HOT = 0x2  # of the bits of its critical warning: the temperature
 
 
 def _below(spare: int | None, least: int | None) -> bool:

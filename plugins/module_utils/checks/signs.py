@@ -137,7 +137,8 @@ def _starts(patient: Patient) -> bool:
 
 def _own_limits(patient: Patient) -> bool:
     """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
-    return all(event["text"].startswith("Memory cgroup") for event in patient.events if event["kind"] == "oom_kill")
+    kills = [event["text"] for event in patient.events if event["kind"] == "oom_kill"]
+    return bool(kills) and all(text.startswith("Memory cgroup") for text in kills)  # without a journal nobody knows
 
 
 def _other_place(patient: Patient) -> str:

@@ -144,7 +144,7 @@ def _state(status: str) -> str:
 
 
 def place(model: str) -> str:
-    """As reading/model_names.py: this program is one file."""
+    """Return the same as reading/model_names.py, which this program, one file, cannot import."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 

@@ -55,7 +55,7 @@ def said_by(text: str) -> Finding | None:
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
-# What is wrong before sshd is asked for a login: at which end, and what helps.
+# What is wrong before anybody logs in, and what helps.
 _AT_OUR_END = (
     (
         re.compile(r"no matching [\w ]{3,40} found", re.I),
@@ -70,7 +70,8 @@ _AT_OUR_END = (
 )
 _TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
-# Whatever sudo says itself is a refusal, but that it does not know the host's name or a limit, and where Python is.
+# What sudo itself says is a refusal. None are: a host name that it cannot resolve, a limit that it cannot set, and a
+# Python that is not there.
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to (execute|run sudo)|"

@@ -78,15 +78,13 @@ def _ordered(given: Any) -> Any:
 @cache
 def _converted(role: str, own: str) -> str:
     """Hosts of one group say the same; each gets a copy of its own."""
-    return json.dumps(
-        _validator(catalog.declared_variables().roles[role]).validate(json.loads(own)).validated_parameters
-    )
+    validator = _validator(catalog.declared_variables().roles[role])
+    return json.dumps(validator.validate(json.loads(own)).validated_parameters)
 
 
 def _validator(options: Mapping[str, Any]) -> ArgumentSpecValidator:
-    from ansible.module_utils.common.arg_spec import (
-        ArgumentSpecValidator,  # here: gb10 imports this file, and not Ansible
-    )
+    # Here, for `gb10` imports this file, and must not wait for Ansible.
+    from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
     return ArgumentSpecValidator(options)
 

@@ -206,7 +206,7 @@ class Asked(TypedDict):
     verdict: str | None
 
 
-class Said(TypedDict):
+class UnitRemark(TypedDict):
     verdict: str
     text: str
     way_out: str
@@ -229,7 +229,7 @@ class Proof(TypedDict):
     phase: str | None
     phases: dict[str, float]
     warm: Warm | None
-    remark: Said | None
+    remark: UnitRemark | None
 
 
 class Result(TypedDict):

@@ -138,7 +138,7 @@ class Typist:
         """Ansible's plugins close standard input behind what they send, so what the host lacks takes a second call."""
         become, command = self.connection.become, self.remote
         if become:
-            command = _by(become, command, self.connection._shell)
+            command = _as_root(become, command, self.connection._shell)
         bounds.count_pipes_of(type(self.connection))
         with piped(self.connection):
             status, stdout, stderr = self.connection.exec_command(command, in_data=program, sudoable=True)
@@ -146,8 +146,8 @@ class Typist:
         return Reply(self.host, status, stdout.decode(errors="replace"), errors)
 
 
-def _by(become: Any, command: str, shell: Any) -> str:
-    """The command as root. What refuses it is told by its words, and sudo says them in the language of the host."""
+def _as_root(become: Any, command: str, shell: Any) -> str:
+    """Return the command as root. A refusal is known by its words, so sudo must not say it in the host's language."""
     return shlex.join(("/bin/sh", "-c", f"export LC_ALL=C; {become.build_become_command(command, shell)}"))
 
 
@@ -199,7 +199,7 @@ class Routes:
         become = self._become(connection, variables)
         if become and become.get_option("become_pass"):
             raise NeedsPassword(f"the scan of many hosts types no password, and {become.name} has one for this host")
-        command = _by(become, remote, self._shell) if become else remote
+        command = _as_root(become, remote, self._shell) if become else remote
         program, reply = message.program(), message.reply
         if connection.transport == "local":
             return Target(host, ("/bin/sh", "-c", command), program, reply=reply)

@@ -143,9 +143,9 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     if guessed:
         text += " (by the model's name alone)"
     sure = verified or not wanted
-    # One before all that were looked at is named by the rule's own range.
+    # A version older than all that were looked at is in the rule's own range: a name that is guessed adds no doubt.
     old = version is not None and bool(wanted) and version < Version(architectures.releases()[0])
-    severity = _milder(rule["severity"], guessed and not (old and not sure), not sure)
+    severity = _milder(rule["severity"], guessed and (sure or not old), not sure)
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
 
 

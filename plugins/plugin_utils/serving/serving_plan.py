@@ -313,7 +313,7 @@ def _served(
     environment = dict(needs.environment)
     if computed.get("--distributed-executor-backend") == "ray":
         environment |= catalog.load("units")["ray"]["environment"]["value"]
-    chats = tasks.chats(model)
+    chats, tensor = tasks.chats(model), int(_number(computed, "--tensor-parallel-size"))
     words = ", ".join(f"{flag} {value}" for flag, value in of_task.items())
     return replace(
         found,
@@ -322,7 +322,7 @@ def _served(
         arguments={**computed, **needs.arguments, **of_task, **flags},
         environment=environment,
         expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
-        bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
+        bound=speed.bound(model, checkpoint, hosts, speculation.said(flags), tensor) if chats else speed.Bound(),
         reasons=(*needs.reasons, *((f"{words}: {why}",) if of_task else ())),
         because={**_because(fit, model, hosts), **needs.because, **dict.fromkeys(of_task, why)},
     )

@@ -90,12 +90,12 @@ class Bound:
         return 2 * self.layers * once * (1 + math.log2(self.tensor)) / 2  # as measured with two and with four
 
 
-def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any]) -> Bound:
-    """`draft`: the fields of --speculative-config."""
+def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any], tensor: int = 0) -> Bound:
+    """`draft`: the fields of --speculative-config. `tensor`: the hosts that share a layer; 0: as the plan chooses."""
     asked = draft.get("num_speculative_tokens")
     tokens = asked if isinstance(asked, int) else 0
-    tensor = memory_fit.parallel(model.geometry, hosts)[0]
-    limit = bandwidth_limit(model, checkpoint, hosts)
+    tensor = tensor or memory_fit.parallel(model.geometry, hosts)[0]
+    limit = bandwidth_limit(model, checkpoint) * tensor
     step, read = accepted(checkpoint.id, draft), read_gb(model, checkpoint)
     return Bound(limit, step, tokens, hosts, tensor, read, model.geometry.layers)
 

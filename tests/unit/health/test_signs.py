@@ -88,6 +88,8 @@ def test_a_process_at_its_own_limit_says_nothing_of_the_host() -> None:
     of_group, of_host = (Example("", reading(), each).made() for each in (lines, [*lines, KILLED]))
     assert [cause.id for cause in why(of_group).causes] == ["group_limit"]
     assert [cause.id for cause in why(of_host).causes] == ["memory_short"]
+    unseen = reading(oom_kills=3, events=None, unknown={"events": "no journal was found"})
+    assert "group_limit" not in [cause.id for cause in why(unseen).causes]
 
 
 def test_a_sound_boot_has_no_cause() -> None:

@@ -88,6 +88,9 @@ def test_three_hosts_share_a_layer_only_where_vllm_can_divide_it() -> None:
 def test_hosts_that_share_a_layer_in_groups_have_a_stage_for_each_group() -> None:
     found = plan("openai/gpt-oss-120b", ONE * 4, settings={"tensor-parallel-size": "2"})
     assert not found.refused and found.arguments["--pipeline-parallel-size"] == "2"
+    one, two, four = (plan("openai/gpt-oss-120b", ONE * hosts).bound for hosts in (1, 2, 4))
+    assert found.bound.plain == two.plain == one.plain * 2 == four.plain / 2 and found.bound.exchange == two.exchange
+    assert "one after the other" in plan("openai/gpt-oss-120b", TWO, settings={"tensor-parallel-size": "1"}).bound.text
 
 
 def test_the_smallest_host_counts() -> None:

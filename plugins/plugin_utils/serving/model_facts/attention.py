@@ -188,10 +188,8 @@ def mamba_inner(config: Fields) -> int:
     """Numbers of a token inside of Mamba."""
     wide = mamba_heads(config) * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
     hidden = config.whole(*HIDDEN)
-    if not query_heads(config) and config.whole(
-        "intermediate_size"
-    ):  # Mamba is all there is: it has no other use of it
-        return config.whole("intermediate_size")
+    if not query_heads(config) and (width := config.whole("intermediate_size")):  # Mamba is all there is
+        return width
     return wide or config.whole("mamba_d_ssm") or int(config.number("mamba_expand", "expand", default=2) * hidden)
 
 

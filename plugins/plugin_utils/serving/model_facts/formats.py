@@ -66,15 +66,17 @@ def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, 
     if said is None:
         return ("bf16",), ""
     found = set(_formats(said, config))
-    cache = said.text("kv_cache_quant_algo").lower()
+    return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), _of_cache(said)
+
+
+def _of_cache(said: Fields) -> str:
+    """Return the type of the KV cache: its name, or how many bits a number has."""
     if isinstance(said.data.get("kv_cache_scheme"), str):
-        return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), said.text(
-            "kv_cache_scheme"
-        ).lower()
+        return said.text("kv_cache_scheme").lower()
     scheme = said.child("kv_cache_scheme")
     if scheme is not None and scheme.has("num_bits"):
-        cache = f"fp{scheme.whole('num_bits')}"
-    return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), cache
+        return f"fp{scheme.whole('num_bits')}"
+    return said.text("kv_cache_quant_algo").lower()
 
 
 def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having: Mapping[str, int]) -> Bits:
@@ -130,11 +132,11 @@ def _assigned(said: Fields, table: Mapping[str, float]) -> Iterator[tuple[str, f
         if group and weights:
             size = table[_scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))]
             yield from ((target, size) for target in _texts(group, "targets"))
-    extra = said.child("extra_config")  # AutoRound
+    extra = said.child("extra_config")  # AutoRound names exceptions: all other layers are in the usual format
     for name, value in (extra.data if extra else {}).items():
-        bits = value.get("bits") if isinstance(value, Mapping) else None
-        if isinstance(bits, int) and bits in (8, 16):
-            yield from ((name, float(bits)), (_ALL[0], 0.0))
+        size = value.get("bits") if isinstance(value, Mapping) else None
+        if isinstance(size, int) and size in (8, 16):
+            yield from ((name, float(size)), (_ALL[0], 0.0))
 
 
 def _part(name: str) -> str:
