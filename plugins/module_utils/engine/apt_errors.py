@@ -130,7 +130,7 @@ FAULTS = (
     ),
     Fault(
         "module_rejected",
-        r"could not insert '\w+': (Key was rejected|Required key not available|Operation not permitted)",
+        r"could not insert 'nvidia\w*': (Key was rejected|Required key not available|Operation not permitted)",
         "Secure Boot is on, and nobody it knows has signed the module: `apt-get install"
         " linux-modules-nvidia-580-open-KERNEL` brings one that Ubuntu has signed; `gb10 doctor` says more",
     ),
