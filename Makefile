@@ -35,6 +35,7 @@ test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about four hours; needs root."
 	@$(PYTHON) -m scripts.check --each-python
 	@$(PYTHON) -m scripts.check --each-core
+	@$(PYTHON) -m pytest tests/unit/rollout -m long -v
 	@scripts/as-root $(PYTHON) -m lab deps
 	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
 	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v

@@ -439,7 +439,7 @@ def plays(gate: Gate, part: int, parts: int, elsewhere: frozenset[Path]) -> None
     """A part of the unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
     path = _newest_environment(gate)
     files = sorted(_plays() - elsewhere)[part::parts]
-    gate.run(_bin(path) / "pytest", *files, *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
+    gate.run(_bin(path) / "pytest", *files, *_QUIETLY, "-m", "not long", "-p", "no:cacheprovider", env=path, tests=True)
 
 
 def _bin(path: Mapping[str, str]) -> Path:

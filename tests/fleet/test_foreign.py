@@ -198,6 +198,7 @@ def everything(project: Project) -> None:
     assert project.good("gb10.fleet.undo", "-e", "gb10_undo=all").changed == len(project.hosts)
 
 
+@pytest.mark.long  # two minutes; the sandbox of the collection's unit tests is another project, too
 def test_a_project_that_is_not_ours(project: Project) -> None:
     project.good("own.yml")
     assert project.good("own.yml").changed == 0

@@ -27,6 +27,7 @@ FIND = "find /etc /usr/local /var/lib /var/cache -name '*gb10*' -prune"
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIretired+key/of/the/fleet="
 
 
+@pytest.mark.long  # a minute; the command below runs the same playbook over SSH
 def test_nothing_of_the_fleet_stays(cleared: Fleet) -> None:
     host = cleared.hosts[0]
     before, named = cleared.snapshot(host), {*cleared.shell(host, FIND).splitlines()}  # the lab has files of that name

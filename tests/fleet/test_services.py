@@ -232,7 +232,7 @@ def test_another_model_and_a_container_that_is_killed_are_told_and_leave_the_nei
     fleet.shell(name, "rm /run/gb10-vllm-chat/runs")  # as `docker kill` has it: the container ends with 137
     said = {
         "ps": r"chat +\S+ +failed ",
-        "why": r"possible: the unit of a service failed, and says why itself\n +because: gb10-vllm-chat: killed: ",
+        "why": r"possible: the unit of a service failed\n +because: gb10-vllm-chat: killed: ",
         "top": "chat: failed, killed; embed: ready",
     }
     for command, words in said.items():

@@ -90,6 +90,7 @@ def models(said: dict[str, Any], key: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long  # two minutes; the other one says yes to the same screen
 def test_a_no_changes_nothing(cleared: Fleet, tmp_path: Path) -> None:
     host = cleared.hosts[0]
     owner = Owner(cleared, tmp_path)
