@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
 
-from gb10_fleet.ending import by_name, show
+from gb10_fleet.ending import by_name, show, unread
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
@@ -114,7 +114,9 @@ class Kept:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            raise Stop(f"{file} cannot be read ({error}); correct it, or move it away", Outcome.failed) from None
+            raise Stop(
+                f"{file} cannot be read ({unread(error)}); correct it, or move it away", Outcome.failed
+            ) from None
         return {"hosts": hosts, "vars": {**found["vars"], "gateway_keys": keys}}
 
     def write(self, said: Mapping[str, Any]) -> None:

@@ -185,6 +185,8 @@ def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: Wo
     result = world.gb10("retire", "spark-a", "--yes", "--json")
     document = json.loads(result.stdout)
     assert document["clients"] == ["ada"] and "S3" not in result.output
+    again = f"gb10 share --revoke ada -i {world.folder}, then gb10 share ada -i {world.folder}\n"
+    assert again in result.stderr and "INVENTORY" not in result.stderr
     assert list(yaml.safe_load(file.read_text())["all"]["hosts"]) == ["spark-b"]
 
 
