@@ -188,7 +188,7 @@ class _Share:
         rest = f"What it has begun ends within {minutes} minutes; {counted(len(keys), 'client')} left."
         if not keys:
             rest = "Nobody is left, and port 8443 is closed again."
-        self.person.say(f"{name} is out: its key opens nothing any more. {rest}")
+        self.person.say(f"{name} is out: its key opens nothing new. {rest}")
         return {"revoked": name, "clients": sorted(keys)}
 
     def shared(self, name: str) -> dict[str, Any]:
