@@ -92,8 +92,8 @@ FAULTS = (
         r"Read-only file system|Input/output error|Structure needs cleaning|"
         r"\.dpkg-\w+': (Operation not permitted|Permission denied)|"
         r"error setting (ownership|permissions) of",
-        "the disk does not take the file, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e nvme`)"
-        "; or somebody has locked the file that is named (`lsattr`)",
+        "the disk does not take the file, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e"
+        " nvme`); or somebody has locked the file that is named (`lsattr`)",
     ),
     Fault(
         "dpkg_database_damaged",
