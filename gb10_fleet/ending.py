@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
@@ -158,6 +159,16 @@ def end(
     elif outcome is not Outcome.done:
         print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
     raise typer.Exit(outcome)
+
+
+def unread(error: Exception) -> str:
+    """Why a file of ours cannot be read. What Python says of values of another kind helps nobody."""
+    if isinstance(error, OSError):
+        return str(error.strerror)
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    ours = type(error) is ValueError or isinstance(error, json.JSONDecodeError)
+    return str(error) if ours else "it does not have the form that gb10 writes"
 
 
 def wrong_question(text: str, as_json: bool) -> NoReturn:

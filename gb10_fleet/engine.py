@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import conta
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine
 
 from gb10_fleet.ending import wrong_question
-from gb10_fleet.playbook import Order, run
+from gb10_fleet.playbook import Order, ours, run
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
@@ -35,8 +35,10 @@ def asked(found: Plan, host: str, inventory: Sequence[str], as_json: bool) -> di
     _, report = run(order, quiet=True)
     answers = [each["engine"] for each in report.answers[_MODULE].values()]
     if not answers:
-        said = [text for texts in report.messages.values() for text in texts] or report.errors
-        wrong_question(f"--ask {host}: {'; '.join(said) or report.no_target or 'no answer'}", as_json)
+        said = [text for texts in report.messages.values() for text in texts] or ours(report) or report.errors
+        text = f"--ask {host}: {'; '.join(said) or report.no_target or 'no answer'}"
+        fix = f". Fix: name a host of {' '.join(inventory)}, or another inventory with -i" if not report.hosts else ""
+        wrong_question(f"{text}{fix}", as_json)
     return dict(answers[0])
 
 

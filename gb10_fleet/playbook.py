@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import N
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
-from gb10_fleet import passwords
+from gb10_fleet import passwords, stopping
 from gb10_fleet.inventory_lines import yaml_mistake
 from gb10_fleet.rollout import locks, words
 from gb10_fleet.untold import Untold
@@ -44,9 +44,6 @@ SAID_LIMIT = 4000
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 TIMED_OUT = "it took longer than it may"
-INTERRUPTED = (
-    "ended on the way by Ctrl-C or another signal: what was applied stays, and the same command goes on from there"
-)
 _LISTS_THEM = "--graph` lists them"
 _BY_ITSELF = "and said nothing: run the same with -- -vvv"
 _NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
@@ -417,7 +414,7 @@ def run(
         report.canceled = getattr(result, "status", None) == "canceled" or (cancel is None and canceled())
     # They come in the order in which hosts answer.
     report.answers.update({module: dict(sorted(said.items())) for module, said in report.answers.items()})
-    status = _end_of(result, report)
+    status = _end_of(result, report, order)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
         report.no_target = found[0]
         report.errors = found[:1]
@@ -466,7 +463,7 @@ def _unparsed(errors: Sequence[str]) -> list[str]:
 
 def ours(report: Report) -> list[str]:
     """Return what we say of a run that did not begin or did not end, beside Ansible's own words."""
-    words = (NO_HOST, KILLED, TIMED_OUT, INTERRUPTED, report.no_target)
+    words = (NO_HOST, KILLED, TIMED_OUT, stopping.INTERRUPTED, stopping.READ_ONLY, report.no_target)
     return [line for line in report.errors if line in words or line.endswith((_LISTS_THEM, _BY_ITSELF))]
 
 
@@ -483,17 +480,19 @@ def _environment(quiet: bool) -> dict[str, str]:
     return environment
 
 
-def _end_of(result: Any, report: Report) -> int:
+def _end_of(result: Any, report: Report, order: Order) -> int:
     """The exit status of Ansible, with what the report says of a run that was cut short or found nobody."""
     status = 1 if result.rc is None else int(result.rc)
     report.timed_out = getattr(result, "status", None) == "timeout"
     report.killed = (result.rc is None or status < 0) and not (report.timed_out or report.canceled)  # a signal
     if report.cut:
         # What Ansible itself said on the way, it said because it was ended.
-        report.errors.insert(0, INTERRUPTED if report.canceled else TIMED_OUT if report.timed_out else KILLED)
+        reads = order.check or order.lists or order.playbook in stopping.READING
+        ended = stopping.READ_ONLY if reads else stopping.INTERRUPTED
+        report.errors.insert(0, ended if report.canceled else TIMED_OUT if report.timed_out else KILLED)
         return max(status, 1)
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and not report.listed and all("host pattern, ignoring" in line for line in report.errors):
-        ended = f"ansible-playbook ended with status {status} {_BY_ITSELF}"
-        report.errors.append(NO_HOST if report.over or report.errors or status == 0 else ended)
+        by_itself = f"ansible-playbook ended with status {status} {_BY_ITSELF}"
+        report.errors.append(NO_HOST if report.over or report.errors or status == 0 else by_itself)
     return status

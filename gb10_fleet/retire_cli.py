@@ -13,7 +13,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
 
 from gb10_fleet.discover.places import BadPlace
-from gb10_fleet.ending import show
+from gb10_fleet.ending import by_name, show
 from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
@@ -49,7 +49,7 @@ def retire(
     try:
         said = _Retire(list(inventory), tuple(ctx.obj), host, models, person).run(check=check)
     except TROUBLES as error:
-        _stopped(error, as_json)
+        _stopped(error, inventory, as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
 
@@ -68,7 +68,7 @@ def replace(
     try:
         said = _replaced(list(inventory), tuple(ctx.obj), old, new, person)
     except TROUBLES as error:
-        _stopped(error, as_json)
+        _stopped(error, inventory, as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
 
@@ -87,7 +87,9 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     before = places.Place(str(row["address"] or host), row["port"])
     keys = host_keys.keys_of([there, before])
     if before != there and before in keys:
-        raise Stop(f"{host} still answers at {before}: gb10 retire {host}, or switch it off", Outcome.refused)
+        raise Stop(
+            f"{host} still answers at {before}: gb10 retire {host} -i INVENTORY, or switch it off", Outcome.refused
+        )
     if judging.ED25519 not in keys.get(there, {}):
         raise Stop(f"{there} shows no Ed25519 host key over SSH: is it on, and set up?", Outcome.unreachable)
     options = ("-i", str(row["identity"])) if row["identity"] else ()
@@ -105,7 +107,8 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     written.write(folder, {host: (blob, there, str(row["common_args"]))})
     known[host] = judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])
     written.keep(state, known)
-    person.say(*_firmware(inventories, words, host), f"{host} is this board now. Set it up: gb10 site --limit {host}")
+    done = f"{host} is this board now. Set it up: gb10 site --limit {host} -i INVENTORY"
+    person.say(*(by_name(Order("", inventories), line) for line in [*_firmware(inventories, words, host), done]))
     return {"host": host, "address": there.address, "port": there.port, "host_key": print_, "product": product}
 
 
@@ -117,15 +120,16 @@ def _firmware(inventories: Sequence[str], words: Sequence[str], host: str) -> li
     _, report = run(order, quiet=True)
     if answers := report.answers[release.MODULE]:
         return [*release.answered(answers, None)[1]]
-    return [f"{host}: its firmware could not be read: gb10 release --limit {host} says why"]
+    return [f"{host}: its firmware could not be read: gb10 release --limit {host} -i INVENTORY says why"]
 
 
-def _stopped(error: Exception, as_json: bool) -> NoReturn:
+def _stopped(error: Exception, inventories: Sequence[str], as_json: bool) -> NoReturn:
     outcome, text = Outcome.refused, str(error)
     if isinstance(error, Stop):
         outcome = error.outcome
     elif isinstance(error, FileNotFoundError):
         outcome, text = Outcome.failed, f"{error.filename} is not on this machine: install the client of OpenSSH"
+    text = by_name(Order("", inventories), text)
     if as_json:
         print(json.dumps({"outcome": outcome.name, "error": text}, indent=2))
     else:
@@ -169,7 +173,7 @@ class _Retire:
             return found
         file = _written(state, self.host, found)
         clients = self._forget(row, state)
-        self.person.say(*lines(found, clients), f"What was done: {file}")
+        self.person.say(*(by_name(order, line) for line in lines(found, clients)), f"What was done: {file}")
         return {**found, "clients": clients, "file": str(file)}
 
     def _ask(self, keys: int) -> None:
@@ -274,9 +278,10 @@ def lines(found: Mapping[str, Any], clients: Sequence[str]) -> Iterator[str]:
     keys = "its SSH keys of the fleet are gone" if found["keys"] else "no SSH key of the fleet was there"
     yield f"{host}: retired: {counted(len(found['changes']), 'change')} taken back; {keys}"
     yield from (f"{host}: stays: {text}" for text in [*found["remains"], *found["after"]])
-    yield f"Take {host} out of the inventory, then run gb10 site: routers and peers forget it."
+    yield f"Take {host} out of the inventory, then run gb10 site -i INVENTORY: routers and peers forget it."
     if found["secrets"]:
         yield f"It knew these, so set new ones before that run: {', '.join(found['secrets'])}"
     for name in clients:
-        yield f"It knew the key of the client {name}: gb10 share --revoke {name}, then gb10 share {name}"
+        again = f"gb10 share --revoke {name} -i INVENTORY, then gb10 share {name} -i INVENTORY"
+        yield f"It knew the key of the client {name}. Give it another one: {again}"
     yield f"To wipe the disk, install it anew as NVIDIA says: {catalog.load('seeds')['recovery']['value']}"

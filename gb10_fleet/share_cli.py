@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
 
-from gb10_fleet.ending import by_name, show
+from gb10_fleet.ending import by_name, show, unread
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
@@ -114,7 +114,9 @@ class Kept:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-            raise Stop(f"{file} cannot be read ({error}); correct it, or move it away", Outcome.failed) from None
+            raise Stop(
+                f"{file} cannot be read ({unread(error)}); correct it, or move it away", Outcome.failed
+            ) from None
         return {"hosts": hosts, "vars": {**found["vars"], "gateway_keys": keys}}
 
     def write(self, said: Mapping[str, Any]) -> None:
@@ -186,7 +188,7 @@ class _Share:
         rest = f"What it has begun ends within {minutes} minutes; {counted(len(keys), 'client')} left."
         if not keys:
             rest = "Nobody is left, and port 8443 is closed again."
-        self.person.say(f"{name} is out: its key opens nothing any more. {rest}")
+        self.person.say(f"{name} is out: its key opens nothing new. {rest}")
         return {"revoked": name, "clients": sorted(keys)}
 
     def shared(self, name: str) -> dict[str, Any]:

@@ -5,6 +5,15 @@ from __future__ import annotations
 import contextlib
 import queue
 
+_HOW = "ended on the way by Ctrl-C or another signal"
+INTERRUPTED = f"{_HOW}: what was applied stays, and the same command goes on from there"
+READ_ONLY = f"{_HOW}: this step only reads, and changed nothing"
+_READ = (
+    *("ask", "bundle", "discover", "doctor", "drift", "enrol", "explain", "glance", "hosts", "image", "look"),
+    *("release", "seed", "services", "switch", "validate", "way", "why"),
+)
+READING = frozenset(f"gb10.fleet.{name}" for name in _READ)  # playbooks that change no host
+
 
 class Stop:
     """Whether somebody wants the end. A signal handler may set it whatever the main thread does, also while it waits.

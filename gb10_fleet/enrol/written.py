@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from gb10_fleet.discover.host_keys import known_hosts_lines
 from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
+from gb10_fleet.ending import unread
 from gb10_fleet.enrol.judging import ED25519, Known
 
 FILE = "gb10-enrolled.yml"
@@ -88,7 +89,9 @@ def ledger(state: Path) -> dict[str, Known]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise NotWritable(f"{file} cannot be read: {error}; correct it, or move it away and enrol again") from None
+        raise NotWritable(
+            f"{file} cannot be read: {unread(error)}; correct it, or move it away and enrol again"
+        ) from None
 
 
 def keep(state: Path, known: Mapping[str, Known]) -> None:

@@ -69,7 +69,9 @@ def make(
     except (settings.WrongSetting, store.NoFolder) as error:
         raise typer.BadParameter(printable(str(error))) from None
     except OSError as error:
-        raise typer.BadParameter(f"{out}: {error.strerror}") from None
+        raise typer.BadParameter(
+            f"{out}: {error.strerror}. Fix: name a folder with --out in which this user can write"
+        ) from None
     if as_json:
         document = {"outcome": "done", "seeds": [store.as_dict(one) for one in seeds], "images": [*map(str, images)]}
         print(json.dumps(document, indent=2))

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gb10_fleet.ending import unread
 from gb10_fleet.seed.documents import HostKey
 from gb10_fleet.seed.settings import NAME, Host
 
@@ -99,7 +100,8 @@ def read(folder: Path) -> dict[str, Seed]:
     except FileNotFoundError:
         raise NoFolder(f"{folder} has no {MANIFEST}; gb10 seed --out {folder} makes it") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise NoFolder(f"{folder / MANIFEST} cannot be read: {error}") from None
+        text = f"{folder / MANIFEST} cannot be read: {unread(error)}"
+        raise NoFolder(f"{text}. Fix: name another folder, or make the seeds anew there") from None
 
 
 def _wrong(one: Seed) -> str | None:

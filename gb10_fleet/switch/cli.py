@@ -51,7 +51,7 @@ def check(
     except Stop as error:
         _stopped(error, as_json)
     except KeyboardInterrupt:
-        _stopped(Stop("interrupted", Outcome.interrupted), as_json)
+        _stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
     bad = any(one.severity == "error" for one in verdicts)
     silent = Outcome.unreachable if look.silent else Outcome.failed if bad else Outcome.done
     outcome = look.outcome if look.outcome is not Outcome.done else silent
@@ -79,6 +79,8 @@ def plan(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json:
             commands, back, left = _by_hand(look)
     except Stop as error:
         _stopped(error, as_json)
+    except KeyboardInterrupt:
+        _stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
     if as_json:
         document = {"switch": look.named, "commands": commands, "back": back, "left": left}
         print(json.dumps({"outcome": Outcome.done.name, **document}, indent=2))
@@ -237,8 +239,9 @@ class _Look:
             rows, found = judging.of_switch(self.fleet, self.before, self.state, known["judged_by"])
             return rows, [*found, *hosts]
         switch = self.fleet.switch
-        way_out = "docs/switch.md says how to give gb10 an account that may read it"
-        fact = self.silent or "no switch is named that gb10 can read, so only the hosts were asked"
+        said = self.silent or "no switch is named that gb10 can read, so only the hosts were asked"
+        fact, _, fix = said.partition(". Fix: ")
+        way_out = fix or "docs/switch.md says how to give gb10 an account that may read it"
         name = switch.address or "gb10_switch"
         severity = "warn" if self.silent else "info"
         return [], [judging.Verdict("unread", severity, name, fact, way_out), *hosts]

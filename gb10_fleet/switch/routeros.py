@@ -192,6 +192,7 @@ def session(switch: Switch, account: Account) -> Iterator[Session]:
     """Log in, over TLS with the certificate that the inventory names. Nothing is sent before it was seen."""
     try:
         import librouteros
+        from librouteros.exceptions import TrapError
     except ImportError:
         raise Silent("librouteros is not installed here; run: pip install 'gb10-fleet[switch]'") from None
     opened: list[_Bounded] = []
@@ -207,8 +208,14 @@ def session(switch: Switch, account: Account) -> Iterator[Session]:
         )
     except Silent:
         raise
+    except TrapError as error:
+        text = f"{where} refuses the account {account.user}: {_reason(error)}. Fix: correct its name or password in the"
+        raise Silent(
+            f"{text} inventory, or its group on the switch, which needs the policy api (docs/switch.md)"
+        ) from None
     except Exception as error:
-        raise Silent(f"{where} as {account.user}: {_reason(error)}") from None
+        text = f"{where} as {account.user}: {_reason(error)}. Fix: see that the switch is on, and that gb10_switch has"
+        raise Silent(f"{text} the address and port at which its API answers (docs/switch.md)") from None
     try:
         yield Session(api, opened[0])
     finally:

@@ -20,7 +20,7 @@ def _somebody_computes(patient: Patient) -> str | None:
         return f"{len(processes)} processes compute on the GPU"
     gpu = patient.last["gpu"]  # now, as the memory
     if gpu and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent"):
-        return "the GPU works for a program that draws, which no list has"
+        return "the GPU works for a program that draws, which nvidia-smi does not list"
     return None
 
 

@@ -92,8 +92,8 @@ FAULTS = (
         r"Read-only file system|Input/output error|Structure needs cleaning|"
         r"\.dpkg-\w+': (Operation not permitted|Permission denied)|"
         r"error setting (ownership|permissions) of",
-        "the disk does not take it, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e nvme`);"
-        " or somebody has locked the file that is named (`lsattr`)",
+        "the disk does not take the file, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e"
+        " nvme`); or somebody has locked the file that is named (`lsattr`)",
     ),
     Fault(
         "dpkg_database_damaged",
@@ -159,7 +159,7 @@ FAULTS = (
     Fault(
         "apt_helper_died",
         r"Method \S+ has died unexpectedly|Sub-process \S*(https?|gpgv|sqv|store|rred|copy) (received|exited)",
-        "a program of apt's ended in the middle, for want of memory most often: `journalctl -k`, then run again",
+        "a program of apt's ended in the middle, most often for want of memory: `journalctl -k`, then run again",
     ),
     Fault(
         "apt_package_unknown",
@@ -284,7 +284,7 @@ FOLLOWING = (
     Fault(
         "initrd_failed",
         r"mkinitramfs failure|update-initramfs: failed for|mkinitramfs: failed",
-        "without its initrd the kernel does not start, so do not reboot before: mend what is said (`df -h /boot`), then"
+        "without its initrd the kernel does not start, so do not reboot yet: mend what it says (`df -h /boot`), then"
         " `dpkg --configure -a`",
     ),
     Fault(

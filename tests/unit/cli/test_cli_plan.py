@@ -415,6 +415,15 @@ def test_the_lines_are_written_where_ansible_reads_them(inventory: Path, path: s
     assert (inventory / "group_vars/pair1/gb10-plan.yml").read_text() == before
 
 
+def test_a_host_to_ask_that_the_inventory_lacks_is_named_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: }}}}\n")
+    words = ["plan", "openai/gpt-oss-120b", "--ask", "spark-z", "-i", str(tmp_path / "hosts.yml"), "--json"]
+    result = CLI.invoke(cli.app, words)
+    said = json.loads(result.stdout)["error"]
+    assert result.exit_code == 2 and said.startswith("--ask spark-z: spark-z is no host or group there")
+    assert "Fix: name a host of" in said and "ERROR" not in said
+
+
 @pytest.mark.parametrize("way", ["../mine", ".hidden/mine"])
 def test_how_the_inventory_is_reached_hides_nothing_of_it(
     inventory: Path, way: str, monkeypatch: pytest.MonkeyPatch

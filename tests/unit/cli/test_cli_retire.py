@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, retire_cli, share_cli
+from gb10_fleet import authority, cli, retire_cli, share_cli
 from gb10_fleet.discover import asking, host_keys
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
@@ -174,7 +175,9 @@ def test_what_cannot_be_forgotten_is_said_before_the_host_changes(world: World) 
 
 
 def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: World) -> None:
-    own = {"gateway_address": "192.0.2.11", "gateway_certificate_text": "PEM"}
+    now = datetime.now(UTC)
+    text = authority.signed(authority.found("x", 10, now), ["192.0.2.11"], 5, now)
+    own = {"gateway_address": "192.0.2.11", "gateway_certificate_text": text}
     file = world.folder / share_cli.FILE
     file.write_text(
         yaml.safe_dump({"all": {"hosts": {"spark-a": own, "spark-b": own}, "vars": {"gateway_keys": {"ada": "S3"}}}})
@@ -182,6 +185,8 @@ def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: Wo
     result = world.gb10("retire", "spark-a", "--yes", "--json")
     document = json.loads(result.stdout)
     assert document["clients"] == ["ada"] and "S3" not in result.output
+    again = f"gb10 share --revoke ada -i {world.folder}, then gb10 share ada -i {world.folder}\n"
+    assert again in result.stderr and "INVENTORY" not in result.stderr
     assert list(yaml.safe_load(file.read_text())["all"]["hosts"]) == ["spark-b"]
 
 

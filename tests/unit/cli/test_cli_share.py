@@ -191,6 +191,7 @@ def test_a_damaged_file_is_named(fleet: Fleet, text: str, words: tuple[str, ...]
     result = call(fleet, *words)
     assert result.exit_code == Outcome.failed and "share.yml cannot be read" in result.stderr, result.output
     assert "correct it, or move it away" in result.stderr and fleet.file.read_text() == text
+    assert "object" not in result.stderr, "words of Python help nobody"
 
 
 def test_a_damaged_authority_and_a_folder_that_cannot_be_written_are_named(fleet: Fleet) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gb10_fleet import playbook
+from gb10_fleet import playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks
 from tests.support.attacker import tally
@@ -230,7 +230,7 @@ def test_a_run_that_a_signal_ends_says_so_and_leaves_nobody_at_work(
     work = f"echo $$ >>{tmp_path}/at-work; exec sleep 60"
     before = signal.getsignal(number)
     outcome, report = play({"name": "Work", "ansible.builtin.raw": work}, watch=interrupt)
-    assert (outcome, report.errors) == (Outcome.interrupted, [playbook.INTERRUPTED]), report.messages
+    assert (outcome, report.errors) == (Outcome.interrupted, [stopping.INTERRUPTED]), report.messages
     assert signal.getsignal(number) is before
     left = [pid for pid in (tmp_path / "at-work").read_text().split() if locks._started(int(pid))]
     assert left == [], "the workers of Ansible, which detach themselves, have gone on"

@@ -315,6 +315,24 @@ def test_an_inventory_without_a_spark_is_one_object_for_a_program(words: list[st
     assert result.exit_code == 2 and "the group sparks matches no host" in json.loads(result.stdout)["error"]
 
 
+def test_a_variable_that_nobody_has_set_is_named_and_no_secret(tmp_path: Path) -> None:
+    """With Ansible, which hides all of the task: its settings have secrets."""
+    plug = {"kind": "netio", "address": "192.0.2.5", "user": "{{ vault_user }}", "secret": "s3cret-of-a-plug"}
+    content = {"all": {"children": {"sparks": {"hosts": {"spark-a": {"gb10_power_plug": plug}}}}}}
+    (tmp_path / "hosts.yml").write_text(json.dumps(content))
+    result = CLI.invoke(cli.app, ["power", "state", "-i", str(tmp_path / "hosts.yml")])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and "'vault_user' is undefined. Fix: set it in the inventory" in said
+    assert "s3cret" not in result.output and "hidden" not in result.output
+
+
+def test_a_folder_that_takes_no_file_has_a_way_out(tmp_path: Path) -> None:
+    host = {"ansible_user": "nvidia", "gb10_seed_keys": [PUBLIC]}
+    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"children": {"sparks": {"hosts": {"spark-a": host}}}}}))
+    result = CLI.invoke(cli.app, ["seed", "--out", "/proc/x", "-i", str(tmp_path / "hosts.yml")])
+    assert result.exit_code == 2 and "Fix: name a folder with --out" in " ".join(result.output.split())
+
+
 def test_from_an_inventory_to_sticks(tmp_path: Path) -> None:
     """With Ansible: what a group says holds for its hosts, and no secret is shown."""
     content = {

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, layout_timer, playbook, services_cli
+from gb10_fleet import cli, layout_timer, services_cli, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 
@@ -64,7 +64,7 @@ class Hosts:
             report.take({"event": "runner_on_ok", "event_data": read})
             report.stats = {"ok": {first: 1}}
             if self.canceled:
-                report.canceled, report.errors, report.stats = True, [playbook.INTERRUPTED], {}
+                report.canceled, report.errors, report.stats = True, [stopping.READ_ONLY], {}
                 return Outcome.interrupted, report
             return Outcome.done, report
         self.orders.append(order)
@@ -133,7 +133,7 @@ def test_who_has_answered_before_a_ctrl_c_is_not_taken_for_the_fleet(ask: Ask, w
     hosts.canceled = True
     _, result = ask(*words, hosts=hosts)
     assert (result.exit_code, result.stdout, hosts.orders) == (Outcome.interrupted, "", [])
-    assert result.stderr == f"gb10.fleet.services: interrupted; {playbook.INTERRUPTED}\n"
+    assert result.stderr == f"gb10.fleet.services: interrupted; {stopping.READ_ONLY}\n"
 
 
 def test_ps_is_one_object_whoever_is_silent(ask: Ask) -> None:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 
+from gb10_fleet import stopping
 from gb10_fleet.stopping import Stop
+from tests.support.proofs import ROOT
 
 # The alarm comes thousands of times, wherever the main thread is at that moment. An Event hangs within a moment.
 OFTEN = """
@@ -40,3 +42,11 @@ def test_a_wait_ends_with_it_and_else_with_its_time() -> None:
         assert time.monotonic() - began < 20
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_playbook_that_only_reads_is_known_by_its_head() -> None:
+    """Else its end by Ctrl-C would say that something was applied; `notify` tells people, and has no host."""
+    heads = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "playbooks").glob("*.yml")}
+    says = ("---\n# Read-only.", "---\n# Touches no host.")
+    reads = {f"gb10.fleet.{name}" for name, text in heads.items() if text.startswith(says)}
+    assert reads - {"gb10.fleet.notify"} == stopping.READING

@@ -275,6 +275,24 @@ def test_without_a_switch_the_hosts_say_what_they_can(world: World) -> None:
     assert found == {("gb10_switch", "unread")}
 
 
+def test_an_account_that_the_switch_refuses_has_a_way_out(world: World) -> None:
+    world.secret("read", "another-secret")
+    result = world.gb10("check")
+    assert "refuses the account gb10: " in result.stdout and "Fix: correct its name or password" in result.stdout
+    result = world.gb10("plan")
+    assert "Fix: correct its name or password" in result.stderr and "another-secret" not in result.output
+
+
+def test_a_plan_that_ctrl_c_ends_says_that_nothing_was_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(switch_cli, "time", SimpleNamespace(sleep=interrupt))
+    for act in ("plan", "check"):
+        result = world.gb10(act)
+        assert (result.exit_code, result.stderr) == (Outcome.interrupted, "interrupted; nothing was changed\n")
+
+
 def test_a_switch_that_does_not_answer_costs_no_host_its_word(world: World) -> None:
     world.row["switch"]["port"] = 1
     result = world.gb10("check")
