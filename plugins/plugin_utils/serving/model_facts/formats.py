@@ -134,9 +134,9 @@ def _assigned(said: Fields, table: Mapping[str, float]) -> Iterator[tuple[str, f
             yield from ((target, size) for target in _texts(group, "targets"))
     extra = said.child("extra_config")  # AutoRound names exceptions: all other layers are in the usual format
     for name, value in (extra.data if extra else {}).items():
-        size = value.get("bits") if isinstance(value, Mapping) else None
-        if isinstance(size, int) and size in (8, 16):
-            yield from ((name, float(size)), (_ALL[0], 0.0))
+        bits = value.get("bits") if isinstance(value, Mapping) else None
+        if isinstance(bits, int) and bits in (8, 16):
+            yield from ((name, float(bits)), (_ALL[0], 0.0))
 
 
 def _part(name: str) -> str:
