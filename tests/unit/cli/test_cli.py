@@ -679,7 +679,7 @@ def proof() -> dict[str, Any]:
         "serving": {"verdict": "serving", "text": "answered in 1.2 s", "way_out": ""},
     }  # fmt: skip
     hosts = {
-        name: {"cluster": "pair1", "facts": {}, "gids": None, "findings": [found]}
+        name: {"cluster": "pair1", "facts": {}, "gids": None, "serving": None, "findings": [found]}
         for name, found in (("spark-a", finding("os", accepted="a lab")), ("spark-b", finding("os", "warn")))
     }
     return {
