@@ -391,4 +391,4 @@ def test_a_ring_of_three_that_would_divide_eight_kv_heads_is_refused_before_anyt
 ) -> None:
     text = only(render("vllm", three(**said)))
     assert "layers_uneven" in text and "64 query heads and 8 KV heads do not divide by 3" in text
-    assert "vllm_tensor_parallel_size 1" in text and "vllm_accept" in text
+    assert "set vllm_tensor_parallel_size to 1" in text and "vllm_accept" in text
