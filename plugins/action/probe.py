@@ -121,7 +121,8 @@ class ActionModule(OwnAction):
                 remote = transport.command_of(routes, variables)
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
                 questions[name], limits[name] = (asked, target), limit
-                yield target
+            if name in questions:
+                yield questions[name][1]
 
 
 @contextlib.contextmanager

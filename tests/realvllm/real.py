@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import COUNT_TO, QUESTIONS
 
@@ -159,18 +159,18 @@ class Real:
 
     def reaches(self, phase: str) -> None:
         until = time.monotonic() + LONGEST_S
-        while read_status(self.path).get("phase") != phase:
-            assert self.thread.is_alive() and time.monotonic() < until, read_status(self.path)
+        while read_object(self.path).get("phase") != phase:
+            assert self.thread.is_alive() and time.monotonic() < until, read_object(self.path)
             time.sleep(0.1)
 
     def end(self) -> int:
         self.thread.join(LONGEST_S)
-        assert not self.thread.is_alive(), read_status(self.path)
+        assert not self.thread.is_alive(), read_object(self.path)
         return self.codes[-1]
 
     def failure(self) -> tuple[str, str]:
         assert self.end() in (1, NO_MORE)
-        failure = read_status(self.path)["failure"]
+        failure = read_object(self.path)["failure"]
         return failure["verdict"], failure["text"]
 
     @property

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import warm
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools, warm_cache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 
@@ -92,10 +92,10 @@ class Host:
         thread, began = threading.Thread(target=life.run), time.monotonic()
         thread.start()
         try:
-            while read_status(status).get("phase") != "ready":
-                assert thread.is_alive() and time.monotonic() - began < LONGEST_S, read_status(status)
+            while read_object(status).get("phase") != "ready":
+                assert thread.is_alive() and time.monotonic() - began < LONGEST_S, read_object(status)
                 time.sleep(0.1)
-            return time.monotonic() - began, read_status(status)
+            return time.monotonic() - began, read_object(status)
         finally:
             life.stop()
             thread.join(LONGEST_S)

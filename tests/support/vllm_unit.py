@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, keyed
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
@@ -193,7 +193,7 @@ class Host:
 
     @property
     def status(self) -> dict[str, Any]:
-        return read_status(self.path)
+        return read_object(self.path)
 
     @property
     def active(self) -> bool:

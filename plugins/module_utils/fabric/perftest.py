@@ -74,16 +74,17 @@ def parse_version(output: str) -> tuple[int, int] | None:
 
 def argv(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> list[str]:
     """The command line of one end. Everything but device, GID index, port of the HCA and host is equal on both ends."""
-    command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
-    command += ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s)]
-    command += ["-u", str(test.qp_timeout), "-F", "--report_gbits"]
-    return [*command, test.peer] if test.end == "client" else command
+    size = ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s)]
+    return _argv(executable, test, ib_port, gid_index, *size, "-u", str(test.qp_timeout), "-F", "--report_gbits")
 
 
 def argv_of_latency(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> list[str]:
     """The same rail with messages of perftest's own size and number, 1000 of 2 bytes: half a round trip each."""
-    command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
-    command += ["-u", str(test.qp_timeout), "-F"]
+    return _argv(executable, test, ib_port, gid_index, "-u", str(test.qp_timeout), "-F")
+
+
+def _argv(executable: str, test: Test, ib_port: int, gid_index: int | str, *own: str) -> list[str]:
+    command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port), *own]
     return [*command, test.peer] if test.end == "client" else command
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions, parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
@@ -137,7 +137,7 @@ class Proof:
 
 def status_reader(path: str | None) -> ReadStatus:
     """What the unit says of itself (see vllm_unit.Status); nothing where nobody says anything."""
-    return lambda: read_status(Path(path)) if path else {}
+    return lambda: read_object(Path(path)) if path else {}
 
 
 class Unit:

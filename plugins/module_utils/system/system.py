@@ -24,7 +24,7 @@ T = TypeVar("T")
 # from everything that reads whole directories (sysctl.d, apt.conf.d, systemd), the fixed name lets the next run
 # replace what a killed run left, and the target's name at the end keeps the suffix that validators look at.
 TEMPORARY_PREFIX = ".gb10-new."
-LARGEST_TEXT = 2**26  # characters of a file; far above any sound one
+LARGEST_FILE = 2**26  # characters of a file; far above any sound one
 _PIECE = 2**16  # at once: the kernel refuses to fill a buffer of megabytes from /proc/sys (ENOMEM)
 
 
@@ -170,11 +170,11 @@ class System:
         try:
             with open(self.place(absolute), encoding="utf-8", errors="replace", opener=_open) as file:
                 said = file.read(_PIECE)
-                while len(said) <= LARGEST_TEXT and (more := file.read(_PIECE)):
+                while len(said) <= LARGEST_FILE and (more := file.read(_PIECE)):
                     said += more
         except OSError:
             return None
-        return said if len(said) <= LARGEST_TEXT else None
+        return said if len(said) <= LARGEST_FILE else None
 
     def names(self, absolute: str) -> list[str]:
         """The entries of a directory; none where it cannot be read, for example because it is absent."""

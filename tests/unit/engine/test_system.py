@@ -40,7 +40,7 @@ def test_the_kernel_tells_what_it_runs() -> None:
 
 
 def test_what_is_no_text_holds_up_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "LARGEST_TEXT", 4)
+    monkeypatch.setattr(system, "LARGEST_FILE", 4)
     host = system.System(tmp_path)
     (tmp_path / "text").write_text("four", encoding="utf-8")
     (tmp_path / "long").write_text("fives", encoding="utf-8")

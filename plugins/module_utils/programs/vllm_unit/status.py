@@ -60,7 +60,7 @@ class Status:
         unit: str = "gb10-vllm",
     ) -> None:
         self.path, self.notify, self.clock, self.unit = path, notify, clock, unit
-        former = read_status(path)
+        former = read_object(path)
         same = former.get("settings") == digest
         load_s = former.get("load_s")
         self.load_s: float | None = load_s if same and isinstance(load_s, (int, float)) else None
@@ -172,13 +172,13 @@ class Status:
                 self.path.unlink(missing_ok=True)
 
 
-def read_status(path: Path) -> dict[str, Any]:
-    """What the last life left; nothing where it cannot be read."""
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a program of ours has left in a file; nothing where it cannot be read."""
     try:
-        status = json.loads(path.read_text(encoding="utf-8"))
+        said = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return status if isinstance(status, dict) else {}
+    return said if isinstance(said, dict) else {}
 
 
 def _count(value: Any) -> int:

@@ -14,7 +14,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from .status import read_object
 
 INSIDE = "/gb10-warm.tar"
 SUMS = "var/lib/gb10-warm"  # what each archive is: in no folder that an archive lies in, or a container or peer enters
@@ -66,7 +68,7 @@ def now(wish: Wish, image: str, root: Path = Path("/")) -> Made:
 def find(wish: Wish, name: str, root: Path = Path("/")) -> Shelved | None:
     """The cache of this key, where it is whole. Its sum is read anew: it is code that is about to run."""
     path = archive(root / wish.shelf.lstrip("/"), name)
-    said = _json(root / sums(Path(wish.shelf), name))
+    said = read_object(root / sums(Path(wish.shelf), name))
     try:
         found = Shelved(path, str(said["sha256"]), int(said["bytes"]), float(said["cold_s"]), str(said["at"]))
         same = sum_of(path) == found.sha256
@@ -102,7 +104,7 @@ def sum_of(path: Path) -> str:
 
 
 def _commit(marker: Path) -> str:
-    return str(_json(marker).get("commit") or "")
+    return str(read_object(marker).get("commit") or "")
 
 
 def _driver(root: Path) -> str:
@@ -110,11 +112,3 @@ def _driver(root: Path) -> str:
         return (root / DRIVER).read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
     except OSError:
         return ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}

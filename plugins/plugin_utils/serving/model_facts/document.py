@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -141,7 +141,7 @@ def _parts(said: Fields | None) -> Parts:
     _only(said, {each.name for each in fields(Parts)})
     sizes = ("sides_bits", "head_bits")
     numbers = {name: said.whole(name) for name in said.data if name not in sizes}
-    return replace(Parts(**numbers), sides_bits=said.number(sizes[0]), head_bits=said.number(sizes[1]))
+    return Parts(**numbers, sides_bits=said.number(sizes[0]), head_bits=said.number(sizes[1]))
 
 
 def _widths(said: Fields) -> tuple[int, ...]:
