@@ -7,12 +7,15 @@ import json
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Answer
 
 from gb10_fleet.playbook import Order, Report, run
 
@@ -92,12 +95,16 @@ def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Ite
     headers |= {"Authorization": f"Bearer {way.key}"} if way.key else {}
     with _connected(way, (place.hostname or "127.0.0.1", place.port or 80), timeout_s) as connection:
         connection.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), headers)
-        response = connection.getresponse()
+        # A server says more than words: interim answers, remarks. Only a word wins time.
+        heard = Answer(connection.sock, time.monotonic() + timeout_s)
+        response = http.client.HTTPResponse(heard, method="POST")  # type: ignore[arg-type]
+        response.begin()
         if response.status != http.client.OK:
             raise NoWay(_refused(response.status, response.read(_SAID)))
         while line := response.readline(_LINE):
             if line.startswith(b"data:") and (piece := _piece(line[5:].strip())):
                 yield piece
+                heard.until = time.monotonic() + timeout_s
 
 
 def _ends_well(command: Sequence[str], timeout_s: float) -> bool:

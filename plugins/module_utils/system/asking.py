@@ -76,7 +76,7 @@ def exchange(
     ]
     _limit(connection, until)
     connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (data or b""))
-    reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
+    reply = http.client.HTTPResponse(Answer(connection, until))  # type: ignore[arg-type]
     try:
         reply.begin()
         return reply.status, {name.lower(): said for name, said in reply.getheaders()}, reply.read(most)
@@ -107,11 +107,11 @@ def _limit(connection: socket.socket, until: float) -> None:
     connection.settimeout(left(until))
 
 
-class _Answer(io.RawIOBase):
+class Answer(io.RawIOBase):
     """What a socket gives up to a moment; a timeout of each read alone would let one that drips go on for ever."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
-        self._connection, self._until = connection, until
+        self._connection, self.until = connection, until
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -120,5 +120,5 @@ class _Answer(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        _limit(self._connection, self._until)
+        _limit(self._connection, self.until)
         return self._connection.recv_into(buffer)

@@ -100,7 +100,8 @@ def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:
 
 def _alert(entry: Mapping[str, Any], known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
     held = hold_s(entry, known)
-    asked = f"{_ONE} ({_filled(entry['expr'], known) if 'expr' in entry else found(entry)})"
+    asked = _filled(entry["expr"], known) if "expr" in entry else found(entry)
+    asked = f"topk by (instance) ({known['alerts_most']}, {_ONE} ({asked}))"
     return {
         "alert": entry["value"],
         "expr": f"{asked} unless on (instance) gb10:planned" if entry.get("planned") else asked,

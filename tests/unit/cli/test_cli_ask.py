@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
+import socket
 import sys
 import threading
 import time
@@ -272,6 +274,35 @@ def test_a_look_without_end_is_neither_kept_nor_waited_for(talk: Any, model: int
     tally("a host floods the look of gb10 ask", 1, int(grown > 100_000))
     assert (result.exit_code, Model.asked) == (Outcome.failed, []) and time.monotonic() - began < 20
     assert grown < 100_000  # KiB
+
+
+@pytest.mark.parametrize("said_again", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n: alive\n"])
+def test_a_server_that_talks_and_says_no_word_is_hung_up_on(talk: Any, said_again: bytes) -> None:
+    """What is no word of an answer wins no time: interim answers, remarks, one byte after the other."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            place = server.accept()[0]
+            with place, contextlib.suppress(OSError):
+                while not over.wait(0.02):
+                    place.sendall(said_again)
+
+        server_thread = threading.Thread(target=drip, daemon=True)
+        server_thread.start()
+        fleet = Fleet({"a": [said("chat", server.getsockname()[1])]}, {"command": None, "key": ""})
+        asking = threading.Thread(
+            target=lambda: results.append(talk(fleet, "ask", "Why?", "--timeout", "1")), daemon=True
+        )
+        results: list[Any] = []
+        asking.start()
+        asking.join(30)
+        over.set()
+        asking.join(30)
+        server_thread.join(30)
+    ended = bool(results) and "said nothing for 1 s" in results[0].output
+    tally("a server keeps gb10 ask waiting without a word", 1, int(not ended))
+    assert ended
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
+from tests.support.attacker import tally
 from tests.support.monitored import COMPLETE, FAULTS, Spark, healthy, samples
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +26,7 @@ ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"
 KNOWN = rules.figures()
 FORMER = ROOT / "tests/fixtures/monitoring/former-rules.yml"
 MEDIANS = ("Gb10PowerFault", "Gb10GpuClockLow", "Gb10GpuThrottled", "Gb10GpuHot")
-ONE = "max without (alertname, severity)"  # of the series of a host
+ONE = "topk by (instance) (50, max without (alertname, severity)"  # of the series of a host
 CALM = 8  # readings before a fault
 # Where it is to be there, its absence is a failure and no skip.
 PROMTOOL = pytest.mark.skipif(
@@ -51,9 +52,9 @@ def test_another_limit_is_another_rule_or_another_setting_of_the_collector() -> 
 @pytest.mark.parametrize(
     ("alert", "expression"),
     [
-        ("Gb10SocHot", f'{ONE} (gb10_finding{{id="soc_hot", severity!="info"}} == 1)'),
-        ("Gb10RailSlowLink", f'{ONE} (gb10_finding{{id="rail_slow_link"}} == 1) unless on (instance) gb10:planned'),
-        ("Gb10XidError", f'{ONE} (gb10_finding{{id=~"xid_.+", severity="error"}} == 1)'),
+        ("Gb10SocHot", f'{ONE} (gb10_finding{{id="soc_hot", severity!="info"}} == 1))'),
+        ("Gb10RailSlowLink", f'{ONE} (gb10_finding{{id="rail_slow_link"}} == 1)) unless on (instance) gb10:planned'),
+        ("Gb10XidError", f'{ONE} (gb10_finding{{id=~"xid_.+", severity="error"}} == 1))'),
     ],
 )
 def test_a_finding_makes_its_alert(alert: str, expression: str) -> None:
@@ -156,10 +157,11 @@ LAG = {"Gb10RailErrors": KNOWN["history_s"] // KNOWN["interval_s"], "Gb10SloSlow
 # What was answered within planned work is no fault afterwards.
 LOOKS_BACK = {"Gb10GatewayErrors": KNOWN["gateway_s"]}
 ALWAYS = "Gb10Heartbeat"
+RULES_FAIL = "Gb10RuleFailed"  # of Prometheus, and of no host
 
 
 def test_every_alert_has_a_fault() -> None:
-    assert sorted([*FAULTS, ALWAYS]) == sorted(ALERTS)
+    assert sorted([*FAULTS, ALWAYS, RULES_FAIL]) == sorted(ALERTS)
 
 
 @PROMTOOL
@@ -202,6 +204,29 @@ def test_no_host_silences_an_alert_of_another(tmp_path: Path) -> None:
                     silent[f'{family}{{{more},model="m",service="asleep"}}'] = ["0"] * len(values)
     asked = FIRING.replace("ALERTS{", "ALERTS{instance='spark-a', ")
     done = promtool(tmp_path, [group(calm | silent, {9: ["Gb10HostSilent"]}, asked)])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+def test_a_host_raises_an_alert_a_few_times_and_keeps_nobody_elses(tmp_path: Path) -> None:
+    """A host invents findings; those of the others are told beside it."""
+    flood = {f'gb10_finding{{instance="evil",job="gb10",id="log_{n}",severity="error"}}': ["1"] * 4 for n in range(500)}
+    sound = {'gb10_finding{instance="spark-b",job="gb10",id="log_x",severity="error"}': ["1"] * 4}
+    told = group(flood | sound, {}, "")
+    asked = "count by (instance) (ALERTS{alertname='Gb10LogError', alertstate='firing'})"
+    wanted = [{"labels": '{instance="evil"}', "value": 50}, {"labels": '{instance="spark-b"}', "value": 1}]
+    told["promql_expr_test"] = [{"expr": asked, "eval_time": "45s", "exp_samples": wanted}]
+    done = promtool(tmp_path, [told])
+    tally("a host raises thousands of alerts", 500, int(done.returncode != 0))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+@pytest.mark.parametrize(("job", "fires"), [("prometheus", [RULES_FAIL]), ("gb10", [])])
+def test_a_rule_that_fails_is_told_and_no_host_says_so(job: str, fires: list[str], tmp_path: Path) -> None:
+    name = f'prometheus_rule_evaluation_failures_total{{instance="prometheus",job="{job}",rule_group="g"}}'
+    series = {name: [*["0"] * CALM, *map(str, range(1, 80))]}
+    done = promtool(tmp_path, [group(series, {CALM - 1: [], CALM + 3: fires})])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 

@@ -187,7 +187,7 @@ def test_no_host_says_of_which_cluster_it_is() -> None:
     own = {**ON, "monitoring_server": True, "monitoring_targets": {"spark-b": "192.0.2.12", "else": "192.0.2.99"}}
     view = View("spark-a", facts(), own, inventory={"spark-a": own, "spark-b": {**BEYOND, "gb10_cluster": "pair"}})
     (entry,) = (each for each in render("monitoring", view).resources if str(each.get("file")).endswith("gb10.yml"))
-    (job,) = yaml.safe_load(entry["content"])["scrape_configs"]
+    job, _itself = yaml.safe_load(entry["content"])["scrape_configs"]
     told = {rule["regex"]: rule["replacement"] for rule in job["metric_relabel_configs"]}
     assert told == {
         f"gb10_planned_until_seconds;{host}": cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Look, Rules, follow, verdict
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import Counters, Service
+
+from tests.support.attacker import tally
 
 RULES = Rules(after_s=180, power_w=30, gap_s=60, breaker_s=21600, busy_percent=80, held_clock_mhz=1800)
 EACH, EVERY_S, SPAN_S = 20, 15, 1800
@@ -308,3 +311,17 @@ def test_a_damaged_state_counts_nothing(tmp_path: Path, text: str) -> None:
 def test_a_host_without_an_api_asks_nobody(tmp_path: Path) -> None:
     host = Host(tmp_path)
     assert host.patrol(3) == [] and host.ran == []
+
+
+def test_a_command_that_says_too_much_is_ended_and_the_evidence_says_so() -> None:
+    """journalctl repeats what a container has written."""
+    code, text = watchdog._run([sys.executable, "-c", "while True: print('x' * 2**16)"], 60)
+    tally("a container fills the watchdog's memory by its journal", 1, int(len(text) > 1000))
+    assert code and "64 MiB" in text and len(text) < 1000
+
+
+def test_a_command_that_says_little_is_kept_with_its_errors() -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert watchdog._run([sys.executable, "-c", program], 60) == (3, "out\nerr\n")
+    assert watchdog._run(["/nowhere/x"], 60) == (127, "/nowhere/x: No such file or directory")
+    assert watchdog._run(["sleep", "60"], 0.2) == (124, "sleep did not end within 0.2 s")

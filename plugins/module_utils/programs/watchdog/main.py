@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -40,6 +39,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, document
+from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"
@@ -258,17 +258,16 @@ def _text(path: Path) -> str:
 
 
 def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit status and output; 124 if its time ran out, 127 if there is no such command."""
+    """Exit status and output, its errors behind it; 124 if its time ran out, 127 if there is no such command."""
     try:
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds,
-            check=False, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        code, out, err = commands.run(argv, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}, None, seconds)
+    except commands.NotStarted as error:
+        return 127, f"{argv[0]}: {error}"
+    except commands.TooMuch as error:  # the journal repeats what a container has written
+        return 1, f"{argv[0]} {error}"
+    if code is None:
         return 124, f"{argv[0]} did not end within {seconds:g} s"
-    except OSError as error:
-        return 127, f"{argv[0]}: {error.strerror}"
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    return code, (out + err).decode("utf-8", "replace")
 
 
 if __name__ == "__main__":
