@@ -39,7 +39,7 @@ from typing import Any
 
 from ansible import context
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, target
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, own_action, target
 
 # Who only reads a playbook needs no inventory.
 _READING = ("syntax", "listtasks", "listtags", "listhosts")
@@ -54,5 +54,6 @@ class LookupModule(LookupBase):
         if not any(context.CLIARGS.get(option) for option in _READING):
             target.refuse_start(context.CLIARGS.get("start_at_task"))
             bounds.count_pipes_of_others()  # before Ansible forks
+            own_action.drop_facts_of_others()
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
         return [pattern]

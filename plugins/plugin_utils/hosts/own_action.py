@@ -94,6 +94,28 @@ class OwnAction(ActionBase):
         return {"failed": True, "msg": msg, "rc": res.get("rc"), "_ansible_parsed": False, **said}
 
 
+def drop_facts_of_others() -> None:
+    """Take no facts of a module of others that is none of facts, in every process that is forked from here on.
+
+    Ansible takes them of any module, and where facts are variables, they overrule the inventory.
+    """
+    known: Any = ActionBase._parse_returned_data
+    if known is not _without_facts:
+        _believing.append(known)
+        ActionBase._parse_returned_data = _without_facts  # type: ignore[assignment, method-assign]
+
+
+_believing: list[Any] = []  # Ansible's own way to read an answer, once it is replaced
+
+
+def _without_facts(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = _believing[0](action, *args, **more)
+    name = str(action._task.action)
+    if not isinstance(action, OwnAction) and not name.endswith(("_facts", "setup")):
+        answer.pop("ansible_facts", None)
+    return answer
+
+
 def documented(module: str) -> dict[str, dict[str, Any]]:
     """The options of a module of ours, as Ansible's argument specification."""
     path = catalog.collection_root() / "plugins" / "modules" / f"{module}.py"

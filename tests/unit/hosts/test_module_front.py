@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
+from tests.support import plays
 from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
 
@@ -86,6 +88,41 @@ def test_what_is_sent_to_a_module_of_ansible_is_not_taken_either(tmp_path: Path)
     tally(FLOOD, 2, int(taken))
     assert not taken
     assert recap(output) == {"flood": "failed", "errors": "failed", "fine": "ok"}, output[-2000:]
+
+
+@pytest.mark.parametrize("inject", ["0", "1"])
+def test_a_module_of_ansible_sets_no_variable_of_its_host(
+    inject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ansible takes facts of any module, and in a project of one's own a fact overrules the inventory.
+
+    So a host chose its cluster, and folders of the controller.
+    """
+    monkeypatch.setattr(plays, "environment", partial(_injecting, plays.environment, inject))
+    put_ssh(tmp_path, SSH)
+    facts = {"gb10_cluster": "others", "gb10_evidence_directory": "/elsewhere", "gb10_spark": 5}
+    (tmp_path / "evil").write_text(json.dumps({"changed": False, "rc": 0, "stdout": "x", "ansible_facts": facts}))
+    words = "{{ gb10_cluster }} {{ gb10_evidence_directory | default('evidence') }} {{ ansible_facts }} {{ mine }}"
+    modules = ({"ansible.builtin.command": "true"}, {"ansible.builtin.slurp": {"src": "/x"}})
+    tasks = [*modules, {"ansible.builtin.set_fact": {"mine": "kept"}}, {"ansible.builtin.debug": {"msg": words}}]
+    play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
+    hosts = {"evil": {"ansible_host": "kind-evil", "gb10_cluster": "own"}}
+    _, output = run_playbook(tmp_path, hosts, yaml.safe_dump([play]))
+    tally("a host overrules its inventory by facts of a module", 2, int("own evidence {}" not in output))
+    assert "own evidence {} kept" in output, output[-2000:]
+
+
+def test_facts_that_a_play_of_others_asks_for_are_theirs(tmp_path: Path) -> None:
+    put_ssh(tmp_path, SSH)
+    (tmp_path / "fine").write_text(json.dumps({"changed": False, "ansible_facts": {"services": {"a": 1}}}))
+    tasks = [{"ansible.builtin.service_facts": {}}, {"ansible.builtin.debug": {"msg": "has {{ ansible_facts }}"}}]
+    play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
+    _, output = run_playbook(tmp_path, {"fine": {"ansible_host": "kind-fine"}}, yaml.safe_dump([play]))
+    assert "has {'services': {'a': 1}}" in output, output[-2000:]
+
+
+def _injecting(environment: Any, inject: str, *args: Any) -> dict[str, str]:
+    return {**environment(*args), "ANSIBLE_INJECT_FACT_VARS": inject}
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07 all is well"
