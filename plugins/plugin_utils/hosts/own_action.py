@@ -94,25 +94,28 @@ class OwnAction(ActionBase):
         return {"failed": True, "msg": msg, "rc": res.get("rc"), "_ansible_parsed": False, **said}
 
 
-def drop_facts_of_others() -> None:
-    """Take no facts of a module of others that is none of facts, in every process that is forked from here on.
+def guard_inventory() -> None:
+    """Take no fact that has the name of a variable of ours, in every process that is forked from here on.
 
-    Ansible takes them of any module, and where facts are variables, they overrule the inventory.
+    Ansible takes facts of any module, and where facts are variables, they overrule the inventory.
     """
     known: Any = ActionBase._parse_returned_data
-    if known is not _without_facts:
+    if known is not _without_ours:
         _believing.append(known)
-        ActionBase._parse_returned_data = _without_facts  # type: ignore[assignment, method-assign]
+        ActionBase._parse_returned_data = _without_ours  # type: ignore[assignment, method-assign]
 
 
 _believing: list[Any] = []  # Ansible's own way to read an answer, once it is replaced
 
 
-def _without_facts(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
+def _without_ours(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
     answer: dict[str, Any] = _believing[0](action, *args, **more)
-    name = str(action._task.action)
-    if not isinstance(action, OwnAction) and not name.endswith(("_facts", "setup")):
-        answer.pop("ansible_facts", None)
+    facts = answer.get("ansible_facts")
+    if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
+        ours = catalog.declared_variables().variables
+        answer["ansible_facts"] = {
+            name: fact for name, fact in facts.items() if not str(name).startswith("gb10_") and name not in ours
+        }
     return answer
 
 

@@ -114,11 +114,15 @@ def test_a_module_of_ansible_sets_no_variable_of_its_host(
 
 def test_facts_that_a_play_of_others_asks_for_are_theirs(tmp_path: Path) -> None:
     put_ssh(tmp_path, SSH)
-    (tmp_path / "fine").write_text(json.dumps({"changed": False, "ansible_facts": {"services": {"a": 1}}}))
-    tasks = [{"ansible.builtin.service_facts": {}}, {"ansible.builtin.debug": {"msg": "has {{ ansible_facts }}"}}]
+    facts = {"getent_passwd": {"spark": []}, "vllm_model": "mine", "gb10_cluster": "others"}
+    (tmp_path / "fine").write_text(json.dumps({"changed": False, "ansible_facts": facts}))
+    tasks = [
+        {"ansible.builtin.getent": {"database": "passwd"}},
+        {"ansible.builtin.debug": {"msg": "has {{ ansible_facts }}"}},
+    ]
     play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
     _, output = run_playbook(tmp_path, {"fine": {"ansible_host": "kind-fine"}}, yaml.safe_dump([play]))
-    assert "has {'services': {'a': 1}}" in output, output[-2000:]
+    assert "has {'getent_passwd': {'spark': []}}" in output, output[-2000:]
 
 
 def _injecting(environment: Any, inject: str, *args: Any) -> dict[str, str]:
