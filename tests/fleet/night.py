@@ -240,6 +240,10 @@ class Night(Two):
         """Another one is another start of the model's container."""
         return self.fleet.shell(host, f"systemctl show -p InvocationID --value {UNIT}")
 
+    def boot(self, host: str) -> str:
+        """The name of the boot that runs; empty while none answers."""
+        return self.on_host(host, "cat /proc/sys/kernel/random/boot_id").stdout.strip()
+
     def ready(self) -> bool:
         """Whether each host says that it serves the model of both."""
         return all(

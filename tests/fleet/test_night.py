@@ -114,6 +114,7 @@ class Page(NamedTuple):
 
     `both`: it happens on both hosts, and the first one tells. `slowly`: the collector reads it every five minutes; here
     it reads at once. `not_here`: commands for another case, or that no stand-in knows. `passes`: what an hour does.
+    `booted`: the cause ends the boot, and this is done in the next one.
     """
 
     alert: str
@@ -124,8 +125,67 @@ class Page(NamedTuple):
     slowly: bool = False
     not_here: str = ""
     passes: str = ""
+    booted: str = ""
 
 
+SMI = "/run/gb10-lab/smi"
+
+
+def smi(row: str) -> str:
+    """nvidia-smi reads so under load."""
+    made = f"""sed 's/"loaded": .*/"loaded": ({row}),/' /usr/bin/nvidia-smi >{SMI}; chmod 755 {SMI}"""
+    return f"{made}; mount --bind {SMI} /usr/bin/nvidia-smi; echo loaded >{SCENARIO}"
+
+
+def proc(name: str, made: str) -> str:
+    """A file of /proc reads as what `made` prints."""
+    file = f"/run/gb10-lab/{name.replace('/', '-')}"
+    return f"{{ {made}; }} >{file}; mount --bind {file} /proc/{name}"
+
+
+def sysfs(files: dict[str, str]) -> str:
+    """Files below /sys/class beside those of the kernel."""
+    made = [f"install -D /dev/stdin {CLASS}/{name} <<'END'\n{text}\nEND\n" for name, text in files.items()]
+    return f"{''.join(made)}mount -t overlay -o ro,lowerdir={CLASS}:/sys/class gb10-lab /sys/class"
+
+
+def kernel_says(line: str) -> str:
+    """journald reads /dev/kmsg, which a container has not; who opens a pipe to write waits for its reader."""
+    holds = "systemd-run --quiet --unit=lab-kmsg sh -c 'mkfifo /dev/kmsg; exec sleep infinity 3<>/dev/kmsg'"
+    ready = "until test -p /dev/kmsg; do sleep 0.1; done; systemctl restart systemd-journald"
+    return f'{holds}; {ready}; echo "3,$(date +%s),1000000,-;{line}" >/dev/kmsg'
+
+
+CLASS = "/run/gb10-lab/class"
+RAIL = "infiniband/rocep1s0f0"
+RAIL_FILES = {
+    f"{RAIL}/device/current_link_width": "4",
+    f"{RAIL}/device/max_link_width": "16",
+    f"{RAIL}/device/current_link_speed": "32.0 GT/s PCIe",
+    f"{RAIL}/device/max_link_speed": "32.0 GT/s PCIe",
+    f"{RAIL}/device/net/enp1s0f0np0/mtu": "9000",
+    f"{RAIL}/ports/1/state": "4: ACTIVE",
+    f"{RAIL}/ports/1/rate": "200 Gb/sec (4X HDR)",
+    f"{RAIL}/ports/1/counters/symbol_error": "7",
+}
+SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by Prometheus
+NO_SYSFS = f"! mountpoint -q /sys/class || umount -l /sys/class; rm -rf {CLASS}"
+WAITS = proc(
+    "pressure/memory", "for each in some full; do echo $each avg10=20.00 avg60=20.00 avg300=20.00 total=1; done"
+)
+CACHED = "sed 's/^Cached:.*/Cached: 12000000 kB/' /proc/meminfo"
+NO_SMI = f"umount /usr/bin/nvidia-smi; echo idle >{SCENARIO}; rm -f /run/gb10-lab/gpu-clocks"
+FORGOTTEN = "journalctl --quiet --rotate; sleep 2; journalctl --quiet --vacuum-time=1s"
+QUIET_KERNEL = f"systemctl stop lab-kmsg || true; rm -f /dev/kmsg; systemctl restart systemd-journald; {FORGOTTEN}"
+NVME = """cat >/usr/local/sbin/nvme <<'END'
+#!/bin/sh
+case "$*" in
+*json*) echo '{"critical_warning": 0, "avail_spare": 100, "spare_thresh": 10, "percent_used": 95, "media_errors": 0}' ;;
+*) echo 'percentage_used : 95%' ;;
+esac
+END
+chmod 755 /usr/local/sbin/nvme
+"""
 FREEZE = "kill -STOP $(docker top gb10-vllm -eo pid | tail -n +2)"
 ASK = f"""setsid curl -s -o /dev/null http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
 -d '{{"model": "{MODEL}", "prompt": "x", "max_tokens": {LASTS_TOKENS}, "ignore_eos": true}}' >/dev/null 2>&1 &"""
@@ -140,7 +200,7 @@ PAGES = [
     Page("Gb10GatewayDown", "systemctl stop gb10-gateway"),
     Page("Gb10HostSilent", "systemctl stop prometheus-node-exporter"),
     Page("Gb10GpuNotAnswering", f"echo hung >{SCENARIO}", not_here="poweroff"),
-    Page("Gb10PowerFault", f"echo throttled >{SCENARIO}"),
+    Page("Gb10PowerFault", f"echo throttled >{SCENARIO}", not_here="gb10 power"),
     Page(
         "Gb10GpuClockLow",
         f"echo loaded >{SCENARIO}; nvidia-smi -lgc 0,800",
@@ -155,6 +215,79 @@ PAGES = [
     ),
     Page("Gb10WatchdogRestarted", ASK, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
     Page("Gb10RouterNoReplica", f"systemctl stop {UNIT}", both=True),
+    Page("Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=NO_SMI, before="gb10 why"),
+    Page("Gb10GpuThrottled", smi('"2000", "70.00", "96", "P0", "80", 0x40'), passes=NO_SMI),
+    Page(
+        "Gb10SocHot",
+        sysfs({"thermal/thermal_zone0/type": "acpitz", "thermal/thermal_zone0/temp": "101000"}),
+        hand=NO_SYSFS,
+        before="gb10 why",
+    ),
+    Page("Gb10MemoryPressure", WAITS, hand="umount /proc/pressure/memory", before="gb10 why"),
+    Page(
+        "Gb10PageCachePressure",
+        f"{WAITS}; {proc('meminfo', CACHED)}",
+        hand="umount /proc/pressure/memory /proc/meminfo",
+        before="drop-caches",
+    ),
+    Page(
+        "Gb10RailDown",
+        f"{sysfs(RAIL_FILES)}; {SEEN}; echo '1: DOWN' >{CLASS}/{RAIL}/ports/1/state",
+        hand=f"echo '4: ACTIVE' >{CLASS}/{RAIL}/ports/1/state",
+        before="gb10 validate",
+        passes=NO_SYSFS,
+    ),
+    Page("Gb10RailSlowLink", sysfs({**RAIL_FILES, f"{RAIL}/ports/1/rate": "100 Gb/sec (2X HDR)"}), passes=NO_SYSFS),
+    Page(
+        "Gb10RailErrors",
+        f"{sysfs(RAIL_FILES)}; {SEEN}; echo 900 >{CLASS}/{RAIL}/ports/1/counters/symbol_error",
+        passes=NO_SYSFS,
+    ),
+    Page("Gb10RailDegraded", sysfs({**RAIL_FILES, f"{RAIL}/device/current_link_width": "2"})),
+    Page(
+        "Gb10DiskWorn",
+        NVME + sysfs({"nvme/nvme0/model": "made up"}),
+        slowly=True,
+        passes=f"{NO_SYSFS}; rm /usr/local/sbin/nvme",
+    ),
+    Page(
+        "Gb10Xid",
+        kernel_says("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
+        slowly=True,
+        passes=QUIET_KERNEL,
+    ),
+    Page(
+        "Gb10LogWarning",
+        kernel_says("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
+        slowly=True,
+        passes=QUIET_KERNEL,
+    ),
+    Page(
+        "Gb10XidError",
+        kernel_says("NVRM: Xid (PCI:000f:01:00): 119, pid=1, Timeout after 6s of waiting for RPC response"),
+        slowly=True,
+        not_here="poweroff",
+        passes=QUIET_KERNEL,
+    ),
+    Page(
+        "Gb10LogError",
+        kernel_says("EXT4-fs (nvme0n1p2): Remounting filesystem read-only"),
+        slowly=True,
+        passes=QUIET_KERNEL,
+    ),
+    Page(
+        "Gb10Kho",
+        proc("meminfo", "grep -v Cma /proc/meminfo; echo 'CmaTotal: 0 kB'; echo 'CmaFree: 9750000 kB'"),
+    ),
+    Page("Gb10MemoryNotReturned", proc("meminfo", "sed 's/^MemTotal:.*/MemTotal: 126877696 kB/' /proc/meminfo")),
+    Page("Gb10MemoryFragmented", proc("buddyinfo", f"echo Node 0, zone Normal {100 * 2**18}{13 * ' 0'}")),
+    Page(
+        "Gb10UncleanBoot",
+        "setsid sh -c 'sleep 1; systemctl reboot --force --force' >/dev/null 2>&1 &",
+        slowly=True,
+        booted=proc("uptime", "echo 30.00 1.00"),
+        passes="umount /proc/uptime",
+    ),
 ]
 
 
@@ -162,7 +295,13 @@ PAGES = [
 def test_a_page_is_followed_and_the_service_is_on_at_its_end(night: Night, page: Page) -> None:
     quiet(night)
     for host in night.fleet.hosts if page.both else [night.second]:
+        before = night.boot(host)
         night.fleet.shell(host, page.cause)
+        if page.booted:
+            night.wait(
+                lambda host=host, before=before: night.boot(host) not in ("", before), lambda: "it does not boot"
+            )
+            night.fleet.shell(host, page.booted)
     fires(night, page)
     follow(night, page)
     night.fleet.shell(night.second, page.passes)
@@ -220,7 +359,7 @@ def test_a_prometheus_that_is_dead_is_followed(night: Night) -> None:
 
 # A command that shows a fault may say so by its status: a unit is down or not there, the doctor finds an error, nobody
 # answers in time.
-SHOWS = ((" status ", 3), (" status ", 4), ("gb10 doctor", 4), ("curl ", 28), ("curl ", 7))
+SHOWS = (("grep ", 1), (" status ", 3), (" status ", 4), ("gb10 doctor", 4), ("curl ", 28), ("curl ", 7))
 
 
 def follow(night: Night, page: Page) -> None:
@@ -233,7 +372,14 @@ def follow(night: Night, page: Page) -> None:
 
 def lines_of(night: Night, page: Page) -> list[str]:
     places = {
-        **{"HOST": night.second, "CLUSTER": night.second, "SERVICE": "vllm", "NAME": "vllm", "UNIT": "gb10-vllm"},
+        **{
+            "HOST": night.second,
+            "CLUSTER": night.second,
+            "SERVICE": "vllm",
+            "NAME": "vllm",
+            "UNIT": "gb10-vllm",
+            "MODEL": MODEL,
+        },
         **{"PORT": "8000", "ADDRESS": night.fleet.address(night.second), "RUN": "1"},
     }
     if page.alert == "Gb10GatewayDown":
