@@ -169,12 +169,17 @@ RAIL_FILES = {
     f"{RAIL}/ports/1/counters/symbol_error": "7",
 }
 SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by Prometheus
-NO_SYSFS = f"! mountpoint -q /sys/class || umount -l /sys/class; rm -rf {CLASS}"
+# Whatever a page has put over files of the host; a boot ends it as well.
+CALM = f"""
+! mountpoint -q /usr/bin/nvidia-smi || umount /usr/bin/nvidia-smi
+! mountpoint -q /sys/class || umount -l /sys/class
+for each in pressure/memory meminfo buddyinfo uptime; do umount /proc/$each 2>/dev/null || true; done
+rm -rf {CLASS} /run/gb10-lab/gpu-clocks; echo idle >{SCENARIO}
+"""
 WAITS = proc(
     "pressure/memory", "for each in some full; do echo $each avg10=20.00 avg60=20.00 avg300=20.00 total=1; done"
 )
 CACHED = "sed 's/^Cached:.*/Cached: 12000000 kB/' /proc/meminfo"
-NO_SMI = f"umount /usr/bin/nvidia-smi; echo idle >{SCENARIO}; rm -f /run/gb10-lab/gpu-clocks"
 FORGOTTEN = "journalctl --quiet --rotate; sleep 2; journalctl --quiet --vacuum-time=1s"
 QUIET_KERNEL = f"systemctl stop lab-kmsg || true; rm -f /dev/kmsg; systemctl restart systemd-journald; {FORGOTTEN}"
 NVME = """cat >/usr/local/sbin/nvme <<'END'
@@ -205,7 +210,6 @@ PAGES = [
         "Gb10GpuClockLow",
         f"echo loaded >{SCENARIO}; nvidia-smi -lgc 0,800",
         not_here="nvidia-smi -q",
-        passes=f"echo idle >{SCENARIO}",
     ),
     Page(
         "Gb10ServiceFailing",
@@ -215,19 +219,21 @@ PAGES = [
     ),
     Page("Gb10WatchdogRestarted", ASK, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
     Page("Gb10RouterNoReplica", f"systemctl stop {UNIT}", both=True),
-    Page("Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=NO_SMI, before="gb10 why"),
-    Page("Gb10GpuThrottled", smi('"2000", "70.00", "96", "P0", "80", 0x40'), passes=NO_SMI),
+    Page(
+        "Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=CALM, before="gb10 why", not_here="fwupdmgr"
+    ),
+    Page("Gb10GpuThrottled", smi('"2000", "70.00", "96", "P0", "80", 0x40')),
     Page(
         "Gb10SocHot",
         sysfs({"thermal/thermal_zone0/type": "acpitz", "thermal/thermal_zone0/temp": "101000"}),
-        hand=NO_SYSFS,
+        hand=CALM,
         before="gb10 why",
     ),
-    Page("Gb10MemoryPressure", WAITS, hand="umount /proc/pressure/memory", before="gb10 why"),
+    Page("Gb10MemoryPressure", WAITS, hand=CALM, before="gb10 why"),
     Page(
         "Gb10PageCachePressure",
         f"{WAITS}; {proc('meminfo', CACHED)}",
-        hand="umount /proc/pressure/memory /proc/meminfo",
+        hand=CALM,
         before="drop-caches",
     ),
     Page(
@@ -235,20 +241,18 @@ PAGES = [
         f"{sysfs(RAIL_FILES)}; {SEEN}; echo '1: DOWN' >{CLASS}/{RAIL}/ports/1/state",
         hand=f"echo '4: ACTIVE' >{CLASS}/{RAIL}/ports/1/state",
         before="gb10 validate",
-        passes=NO_SYSFS,
     ),
-    Page("Gb10RailSlowLink", sysfs({**RAIL_FILES, f"{RAIL}/ports/1/rate": "100 Gb/sec (2X HDR)"}), passes=NO_SYSFS),
+    Page("Gb10RailSlowLink", sysfs({**RAIL_FILES, f"{RAIL}/ports/1/rate": "100 Gb/sec (2X HDR)"})),
     Page(
         "Gb10RailErrors",
         f"{sysfs(RAIL_FILES)}; {SEEN}; echo 900 >{CLASS}/{RAIL}/ports/1/counters/symbol_error",
-        passes=NO_SYSFS,
     ),
     Page("Gb10RailDegraded", sysfs({**RAIL_FILES, f"{RAIL}/device/current_link_width": "2"})),
     Page(
         "Gb10DiskWorn",
         NVME + sysfs({"nvme/nvme0/model": "made up"}),
         slowly=True,
-        passes=f"{NO_SYSFS}; rm /usr/local/sbin/nvme",
+        passes="rm /usr/local/sbin/nvme",
     ),
     Page(
         "Gb10Xid",
@@ -286,7 +290,6 @@ PAGES = [
         "setsid sh -c 'sleep 1; systemctl reboot --force --force' >/dev/null 2>&1 &",
         slowly=True,
         booted=proc("uptime", "echo 30.00 1.00"),
-        passes="umount /proc/uptime",
     ),
 ]
 
@@ -302,9 +305,11 @@ def test_a_page_is_followed_and_the_service_is_on_at_its_end(night: Night, page:
                 lambda host=host, before=before: night.boot(host) not in ("", before), lambda: "it does not boot"
             )
             night.fleet.shell(host, page.booted)
-    fires(night, page)
-    follow(night, page)
-    night.fleet.shell(night.second, page.passes)
+    try:
+        fires(night, page)
+        follow(night, page)
+    finally:
+        night.fleet.shell(night.second, f"{CALM}{page.passes}")
     quiet(night)
 
 
