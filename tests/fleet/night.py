@@ -228,7 +228,8 @@ class Night(Two):
 
     def collect(self) -> None:
         for host in self.fleet.hosts:
-            self.fleet.shell(host, "systemctl start gb10-metrics-now gb10-metrics-history")
+            units = "gb10-metrics-now gb10-metrics-history"  # asked again and again, they would be refused
+            self.fleet.shell(host, f"systemctl reset-failed {units} 2>/dev/null || true; systemctl start {units}")
 
     def time_passes(self) -> None:
         """What is left of planned work for what it has caused is over on all hosts."""
@@ -239,6 +240,10 @@ class Night(Two):
     def life(self, host: str) -> str:
         """Another one is another start of the model's container."""
         return self.fleet.shell(host, f"systemctl show -p InvocationID --value {UNIT}")
+
+    def boot(self, host: str) -> str:
+        """The name of the boot that runs; empty while none answers."""
+        return self.on_host(host, "cat /proc/sys/kernel/random/boot_id").stdout.strip()
 
     def ready(self) -> bool:
         """Whether each host says that it serves the model of both."""

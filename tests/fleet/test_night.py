@@ -114,6 +114,7 @@ class Page(NamedTuple):
 
     `both`: it happens on both hosts, and the first one tells. `slowly`: the collector reads it every five minutes; here
     it reads at once. `not_here`: commands for another case, or that no stand-in knows. `passes`: what an hour does.
+    `booted`: the cause ends the boot, and this is done in the next one.
     """
 
     alert: str
@@ -124,8 +125,64 @@ class Page(NamedTuple):
     slowly: bool = False
     not_here: str = ""
     passes: str = ""
+    booted: str = ""
 
 
+SMI = "/run/gb10-lab/smi"
+
+
+def smi(row: str) -> str:
+    """nvidia-smi reads so under load."""
+    made = f"""sed 's/"loaded": .*/"loaded": ({row}),/' /usr/bin/nvidia-smi >{SMI}; chmod 755 {SMI}"""
+    return f"{made}; mount --bind {SMI} /usr/bin/nvidia-smi; echo loaded >{SCENARIO}"
+
+
+def proc(name: str, made: str) -> str:
+    """A file of /proc reads as what `made` prints."""
+    file = f"/run/gb10-lab/{name.replace('/', '-')}"
+    return f"{{ {made}; }} >{file}; mount --bind {file} /proc/{name}"
+
+
+def sysfs(files: dict[str, str]) -> str:
+    """Files below /sys/class beside those of the kernel."""
+    made = [f"install -D /dev/stdin {CLASS}/{name} <<'END'\n{text}\nEND\n" for name, text in files.items()]
+    return f"{''.join(made)}mount -t overlay -o ro,lowerdir={CLASS}:/sys/class gb10-lab /sys/class"
+
+
+CLASS = "/run/gb10-lab/class"
+RAIL = "infiniband/rocep1s0f0"
+RAIL_FILES = {
+    f"{RAIL}/device/current_link_width": "4",
+    f"{RAIL}/device/max_link_width": "16",
+    f"{RAIL}/device/current_link_speed": "32.0 GT/s PCIe",
+    f"{RAIL}/device/max_link_speed": "32.0 GT/s PCIe",
+    f"{RAIL}/device/net/enp1s0f0np0/mtu": "9000",
+    f"{RAIL}/ports/1/state": "4: ACTIVE",
+    f"{RAIL}/ports/1/rate": "200 Gb/sec (4X HDR)",
+    f"{RAIL}/ports/1/counters/symbol_error": "7",
+}
+AFRESH = "rm -f /run/gb10-metrics/samples.json"  # errors are counted from the oldest sample, which had no rails
+SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by Prometheus
+# Whatever a page has put over files of the host; a boot ends it as well.
+CALM = f"""
+! mountpoint -q /usr/bin/nvidia-smi || umount /usr/bin/nvidia-smi
+! mountpoint -q /sys/class || umount -l /sys/class
+for each in pressure/memory meminfo buddyinfo uptime; do umount /proc/$each 2>/dev/null || true; done
+rm -rf {CLASS} /run/gb10-lab/gpu-clocks; echo idle >{SCENARIO}
+"""
+WAITS = proc(
+    "pressure/memory", "for each in some full; do echo $each avg10=20.00 avg60=20.00 avg300=20.00 total=1; done"
+)
+CACHED = "sed 's/^Cached:.*/Cached: 12000000 kB/' /proc/meminfo"
+NVME = """cat >/usr/local/sbin/nvme <<'END'
+#!/bin/sh
+case "$*" in
+*json*) echo '{"critical_warning": 0, "avail_spare": 100, "spare_thresh": 10, "percent_used": 95, "media_errors": 0}' ;;
+*) echo 'percentage_used : 95%' ;;
+esac
+END
+chmod 755 /usr/local/sbin/nvme
+"""
 FREEZE = "kill -STOP $(docker top gb10-vllm -eo pid | tail -n +2)"
 ASK = f"""setsid curl -s -o /dev/null http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
 -d '{{"model": "{MODEL}", "prompt": "x", "max_tokens": {LASTS_TOKENS}, "ignore_eos": true}}' >/dev/null 2>&1 &"""
@@ -140,12 +197,11 @@ PAGES = [
     Page("Gb10GatewayDown", "systemctl stop gb10-gateway"),
     Page("Gb10HostSilent", "systemctl stop prometheus-node-exporter"),
     Page("Gb10GpuNotAnswering", f"echo hung >{SCENARIO}", not_here="poweroff"),
-    Page("Gb10PowerFault", f"echo throttled >{SCENARIO}"),
+    Page("Gb10PowerFault", f"echo throttled >{SCENARIO}", not_here="gb10 power"),
     Page(
         "Gb10GpuClockLow",
         f"echo loaded >{SCENARIO}; nvidia-smi -lgc 0,800",
         not_here="nvidia-smi -q",
-        passes=f"echo idle >{SCENARIO}",
     ),
     Page(
         "Gb10ServiceFailing",
@@ -155,6 +211,53 @@ PAGES = [
     ),
     Page("Gb10WatchdogRestarted", ASK, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
     Page("Gb10RouterNoReplica", f"systemctl stop {UNIT}", both=True),
+    Page(
+        "Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=CALM, before="gb10 why", not_here="fwupdmgr"
+    ),
+    Page("Gb10GpuThrottled", smi('"2000", "70.00", "96", "P0", "80", 0x40')),
+    Page(
+        "Gb10SocHot",
+        sysfs({"thermal/thermal_zone0/type": "acpitz", "thermal/thermal_zone0/temp": "101000"}),
+        hand=CALM,
+        before="gb10 why",
+    ),
+    Page("Gb10MemoryPressure", WAITS, hand=CALM, before="gb10 why"),
+    Page(
+        "Gb10PageCachePressure",
+        f"{WAITS}; {proc('meminfo', CACHED)}",
+        hand=CALM,
+        before="drop-caches",
+    ),
+    Page(
+        "Gb10RailDown",
+        f"{sysfs(RAIL_FILES)}; {SEEN}; echo '1: DOWN' >{CLASS}/{RAIL}/ports/1/state",
+        hand=f"echo '4: ACTIVE' >{CLASS}/{RAIL}/ports/1/state",
+        before="gb10 validate",
+    ),
+    Page("Gb10RailSlowLink", sysfs({**RAIL_FILES, f"{RAIL}/ports/1/rate": "100 Gb/sec (2X HDR)"})),
+    Page(
+        "Gb10RailErrors",
+        f"{AFRESH}; {sysfs(RAIL_FILES)}; {SEEN}; echo 900 >{CLASS}/{RAIL}/ports/1/counters/symbol_error",
+    ),
+    Page("Gb10RailDegraded", sysfs({**RAIL_FILES, f"{RAIL}/device/current_link_width": "2"})),
+    Page(
+        "Gb10DiskWorn",
+        NVME + sysfs({"nvme/nvme0/model": "made up"}),
+        slowly=True,
+        passes="rm /usr/local/sbin/nvme",
+    ),
+    Page(
+        "Gb10Kho",
+        proc("meminfo", "grep -v Cma /proc/meminfo; echo 'CmaTotal: 0 kB'; echo 'CmaFree: 9750000 kB'"),
+    ),
+    Page("Gb10MemoryNotReturned", proc("meminfo", "sed 's/^MemTotal:.*/MemTotal: 126877696 kB/' /proc/meminfo")),
+    Page("Gb10MemoryFragmented", proc("buddyinfo", f"echo Node 0, zone Normal {100 * 2**18}{13 * ' 0'}")),
+    Page(
+        "Gb10UncleanBoot",
+        "setsid sh -c 'sleep 1; systemctl reboot --force --force' >/dev/null 2>&1 &",
+        slowly=True,
+        booted=proc("uptime", "echo 30.00 1.00"),
+    ),
 ]
 
 
@@ -162,11 +265,21 @@ PAGES = [
 def test_a_page_is_followed_and_the_service_is_on_at_its_end(night: Night, page: Page) -> None:
     quiet(night)
     for host in night.fleet.hosts if page.both else [night.second]:
-        night.fleet.shell(host, page.cause)
-    fires(night, page)
-    follow(night, page)
-    night.fleet.shell(night.second, page.passes)
+        raised(night, page, host)
+    try:
+        fires(night, page)
+        follow(night, page)
+    finally:
+        night.fleet.shell(night.second, f"{CALM}{page.passes}")
     quiet(night)
+
+
+def raised(night: Night, page: Page, host: str) -> None:
+    before = night.boot(host)
+    night.fleet.shell(host, page.cause)
+    if page.booted:
+        night.wait(lambda: night.boot(host) not in ("", before), lambda: "it does not boot")
+        night.fleet.shell(host, page.booted)
 
 
 def fires(night: Night, page: Page) -> None:
@@ -220,7 +333,7 @@ def test_a_prometheus_that_is_dead_is_followed(night: Night) -> None:
 
 # A command that shows a fault may say so by its status: a unit is down or not there, the doctor finds an error, nobody
 # answers in time.
-SHOWS = ((" status ", 3), (" status ", 4), ("gb10 doctor", 4), ("curl ", 28), ("curl ", 7))
+SHOWS = (("grep ", 1), (" status ", 3), (" status ", 4), ("gb10 doctor", 4), ("curl ", 28), ("curl ", 7))
 
 
 def follow(night: Night, page: Page) -> None:
@@ -233,7 +346,14 @@ def follow(night: Night, page: Page) -> None:
 
 def lines_of(night: Night, page: Page) -> list[str]:
     places = {
-        **{"HOST": night.second, "CLUSTER": night.second, "SERVICE": "vllm", "NAME": "vllm", "UNIT": "gb10-vllm"},
+        **{
+            "HOST": night.second,
+            "CLUSTER": night.second,
+            "SERVICE": "vllm",
+            "NAME": "vllm",
+            "UNIT": "gb10-vllm",
+            "MODEL": MODEL,
+        },
         **{"PORT": "8000", "ADDRESS": night.fleet.address(night.second), "RUN": "1"},
     }
     if page.alert == "Gb10GatewayDown":
