@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import load, read
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import read
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
 from scripts.gates import ROOT
@@ -40,7 +40,7 @@ def parts() -> dict[str, Iterator[str]]:
     """Return the tables of docs/monitoring.md."""
     alerts = (
         (f"[{entry['value']}](runbooks/{entry['value']}.md)", rules.SEVERITIES[entry["severity"]], _summary(entry))
-        for entry in load("monitoring")["alerts"]
+        for entry in rules.alerts()
     )
     metrics = ((f"`{name}`", kind, about, source) for name, (kind, about, source) in FAMILIES.items())
     return {
@@ -57,7 +57,7 @@ def runbooks() -> dict[Path, dict[str, Iterator[str]]]:
             "alert": _alert(entry, made[entry["value"]]),
             "expression": _expression(entry, made[entry["value"]]),
         }
-        for entry in load("monitoring")["alerts"]
+        for entry in rules.alerts()
     }
 
 

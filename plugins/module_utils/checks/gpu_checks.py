@@ -312,3 +312,6 @@ def _slow(patient: Patient, server: Server) -> Iterator[Said]:
 def _gpu_why(patient: Patient, name: str) -> str:
     unknown = patient.reading["unknown"]
     return unknown.get("gpu.state") or unknown.get(f"gpu.{name}") or "it was not read"
+
+
+CHECKS = (check_answer, check_power_fault, check_throttled, check_temperature, check_zones, check_hang, check_steps)

@@ -26,15 +26,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 
-CHECKS = (
-    *(gpu_checks.check_answer, gpu_checks.check_power_fault, gpu_checks.check_throttled),
-    *(gpu_checks.check_temperature, gpu_checks.check_zones, gpu_checks.check_hang),
-    gpu_checks.check_steps,
-    *(memory_checks.check_returned, memory_checks.check_fragmentation, memory_checks.check_pressure),
-    *(memory_checks.check_kho, part_checks.check_rails, part_checks.check_rail_errors, part_checks.check_disks),
-    *(part_checks.check_functions, part_checks.check_boots, part_checks.check_certificates),
-    *(part_checks.check_stopped, part_checks.check_half_idle),
-)
+CHECKS = (*gpu_checks.CHECKS, *memory_checks.CHECKS, *part_checks.CHECKS)
 _ORDER = ("error", "warn", "info")
 
 

@@ -100,3 +100,6 @@ def check_kho(patient: Patient) -> Iterator[Said]:
             " kexec handover keeps memory where RDMA cannot register its buffers",
             way_out=helped if patient.reading["kho_off"] else "",
         )
+
+
+CHECKS = (check_returned, check_fragmentation, check_pressure, check_kho)

@@ -219,3 +219,15 @@ def check_certificates(patient: Patient) -> Iterator[Said]:
             yield patient.say("certificate", f"{certificate['file']} ends in {left_s / DAY_S:.0f} days")
     if "certificates" in patient.reading["unknown"]:
         yield Unsure("certificate", patient.why("certificates"))
+
+
+CHECKS = (
+    check_rails,
+    check_rail_errors,
+    check_disks,
+    check_functions,
+    check_boots,
+    check_certificates,
+    check_stopped,
+    check_half_idle,
+)

@@ -82,13 +82,24 @@ def render(known: Mapping[str, Any], runbooks: str) -> dict[str, Any]:
     """Groups of rules as Prometheus reads them; `runbooks`: where the pages of the alerts are."""
     content, interval = catalog.load("monitoring"), f"{known['interval_s']}s"
     records = [{"record": entry["value"], "expr": _filled(entry["expr"], known)} for entry in content["records"]]
-    alerts = [_alert(entry, known, runbooks) for entry in content["alerts"]]
+    made = [_alert(entry, known, runbooks) for entry in alerts()]
     return {
         "groups": [
             {"name": "gb10-records", "interval": interval, "rules": records},
-            {"name": "gb10-alerts", "interval": interval, "rules": alerts},
+            {"name": "gb10-alerts", "interval": interval, "rules": made},
         ]
     }
+
+
+def alerts() -> list[Mapping[str, Any]]:
+    """Return each alert of catalog/monitoring.yml, and those of signs, named as their sign."""
+    rules = limits.rules()
+    of_signs = [
+        {**sign, "findings": [name], "value": f"Gb10{name.title().replace('_', '')}", **sign["alert"],
+         "source": sign["source"].format_map(rules.limits)}
+        for name, sign in rules.signs.items() if "alert" in sign
+    ]  # fmt: skip
+    return [*catalog.load("monitoring")["alerts"], *of_signs]
 
 
 def hold_s(entry: Mapping[str, Any], known: Mapping[str, Any]) -> float:

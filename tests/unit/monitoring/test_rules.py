@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import planned
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
 from tests.support.attacker import tally
@@ -22,7 +21,7 @@ from tests.support.monitored import COMPLETE, FAULTS, Spark, healthy, samples
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "roles/monitoring/files/gb10-rules.yml"
-ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"]}
+ALERTS = {entry["value"]: entry for entry in rules.alerts()}
 KNOWN = rules.figures()
 FORMER = ROOT / "tests/fixtures/monitoring/former-rules.yml"
 MEDIANS = ("Gb10PowerFault", "Gb10GpuClockLow", "Gb10GpuThrottled", "Gb10GpuHot")
@@ -161,7 +160,9 @@ RULES_FAIL = "Gb10RuleFailed"  # of Prometheus, and of no host
 
 
 def test_every_alert_has_a_fault() -> None:
-    assert sorted([*FAULTS, ALWAYS, RULES_FAIL]) == sorted(ALERTS)
+    """That of a sign has the sign's example, which the collector finds (test_metrics.py)."""
+    of_prometheus = {name for name, entry in ALERTS.items() if "expr" in entry}
+    assert of_prometheus <= {*FAULTS, ALWAYS, RULES_FAIL} <= {*ALERTS}, "FAULTS of tests/support/monitored.py"
 
 
 @PROMTOOL

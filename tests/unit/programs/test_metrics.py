@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, gateway, main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import findings as of_collector
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -23,15 +25,17 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from tests.support.attacker import NOBODY, needs_root, public_folder, tally
 from tests.support.monitored import FAULTS, RAIL, Spark, samples
 from tests.support.monitored import settings as monitored_settings
+from tests.support.signs import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
 UTILS = ROOT / "plugins/module_utils"
-ALERTS = {entry["value"]: entry for entry in catalog.load("monitoring")["alerts"]}
+ALERTS = {entry["value"]: entry for entry in rules.alerts()}
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
@@ -427,6 +431,14 @@ def test_the_collector_finds_what_a_reading_of_health_finds(spark: Spark) -> Non
         for tick in range(16):
             found = findings(spark, 1e6 + 15 * tick)
         assert "expr" in entry or any(rule_has(entry, id_, severity) for id_, severity in found.items()), alert
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_collector_finds_each_sign_in_what_it_keeps(name: str) -> None:
+    """With the figures that travel to it, and over as many of the last samples as it shows a detector."""
+    known, (faulty, _healthy) = monitored_settings(), EXAMPLES[name]
+    judged = judge("", faulty.made(), of_collector._rules(known["rules"]), known["spans"])  # type: ignore[arg-type]
+    assert (faulty.id or name) in {each.id for each in judged.findings}
 
 
 def rule_has(entry: dict[str, Any], id_: str, severity: str) -> bool:
