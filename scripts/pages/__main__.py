@@ -9,13 +9,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring.rules import figures
 
 from scripts.gates import ROOT
-from scripts.pages import answers, findings, markdown, models, monitoring, rules, signs, units, variables
+from scripts.pages import answers, facts, findings, markdown, models, monitoring, rules, signs, units, variables
 
 
 def written() -> dict[Path, str]:
     """Return each file that has generated parts, as it must be."""
     parts: dict[Path, Mapping[str, Iterable[str]]] = {
         signs.PAGE: signs.parts(),
+        facts.PAGE: facts.parts(),
         models.PAGE: models.parts(),
         units.PAGE: units.parts(),
         monitoring.PAGE: monitoring.parts(),

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import sha256
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
@@ -35,6 +38,35 @@ class Disk(TypedDict):
     mount: str
     size_bytes: int
     free_bytes: int
+
+
+class MachineFacts(TypedDict):
+    hostname: str | None
+    architecture: str
+    os: Os
+    product: Product
+    # whether we are (effective uid 0)
+    root: bool
+    # for / /boot /var/lib/docker and the paths asked for (their mounts)
+    disks: list[Disk]
+    # what DGX OS sets and findings verify
+    sysctls: dict[str, int | None]
+    # of /etc/machine-id, 16 hexadecimal digits; the id itself stays on the host
+    machine_digest: NotRequired[str | None]
+
+
+def read_facts(host: HostReader, paths: Sequence[str]) -> MachineFacts:
+    """Return what spark_facts says of it; `disks` also holds the mounts of `paths`."""
+    return {
+        "hostname": host.read("/proc/sys/kernel/hostname"),
+        "architecture": host.machine,
+        "os": read_os(host),
+        "product": read_product(host),
+        "root": host.system.privileged,
+        "disks": read_disks(host, paths),
+        "sysctls": read_sysctls(host),
+        "machine_digest": read_machine_digest(host),
+    }
 
 
 def _assignments(text: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
@@ -23,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
     text_of,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -83,6 +84,15 @@ class Memory(TypedDict):
     cma_free_bytes: int | None
 
 
+class MemoryFacts(TypedDict):
+    memory_bytes: Annotated[int, Between(1, 2**63)]  # everything is a part of it
+    memory_available_bytes: NotRequired[int | None]
+    # of HugeTLB pages, which a model does not get
+    memory_pinned_bytes: NotRequired[int | None]
+    # free memory, and what of it is in blocks of 32 MiB or more; no role uses it
+    memory_blocks: NotRequired[MemoryBlocks | None]
+
+
 class Averages(TypedDict):
     avg10: float
     avg60: float
@@ -107,6 +117,17 @@ def lines(system: System) -> dict[str, int]:
 
 def _bytes(text: str) -> dict[str, int]:
     return {name: int(count) * 1024 for name, count in re.findall(_LINE, text, re.MULTILINE)}
+
+
+def read_facts(host: HostReader) -> MemoryFacts:
+    """Return what spark_facts says of it."""
+    bytes_of = lines(host.system)
+    return {
+        "memory_bytes": cast("int", bytes_of.get("MemTotal")),  # the controller refuses null
+        "memory_available_bytes": bytes_of.get("MemAvailable"),
+        "memory_pinned_bytes": bytes_of.get("Hugetlb"),
+        "memory_blocks": Notes().read("memory_blocks", lambda: read_blocks(host)),
+    }
 
 
 def read_memory(host: HostReader) -> Part:

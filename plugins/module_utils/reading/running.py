@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import number, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
 TIMESYNCD = "systemd-timesyncd"
@@ -20,6 +24,25 @@ class Clock(TypedDict):
     epoch_s: float | None
     source: str | None
     synchronized: bool | None
+
+
+class RunningFacts(TypedDict):
+    boot_id: str | None
+    kernel: KernelRelease
+    # whether this boot has kho=off on the kernel's command line
+    kho_off: NotRequired[bool | None]
+    # the time of day at the call, the daemon that sets it, and whether it has reached a server
+    clock: Clock
+
+
+def read_facts(host: HostReader) -> RunningFacts:
+    """Return what spark_facts says of it."""
+    return {
+        "boot_id": read_boot_id(host),
+        "kernel": cast("str", read_kernel(host)),  # the controller refuses null
+        "kho_off": read_kho_off(host),
+        "clock": read_clock(host),
+    }
 
 
 def read_boot_id(host: HostReader) -> str | None:

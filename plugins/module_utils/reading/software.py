@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources, containers
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
+    apt_preferences,
+    apt_sources,
+    containers,
+    other_docker,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
     DPKG_LOCK,
@@ -23,6 +28,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status imp
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import PackageName
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 # Services that kill by memory, beside the kernel.
 OOM_DAEMONS = ("earlyoom", "systemd-oomd")
@@ -66,6 +75,55 @@ class Docker(TypedDict):
 
 # Functional: one key is a word of Python.
 JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
+
+
+class SoftwareFacts(TypedDict):
+    # see below
+    driver: installed.Driver
+    # version by name, of those that roles care about (nvidia*, linux-*nvidia*, docker*, containerd*, perftest, nginx)
+    packages: dict[PackageName, str]
+    # of these, the packages that the host did not have before us, by its manifest
+    installed_by_us: list[PackageName]
+    holds: list[PackageName]
+    # pins of others on these packages and on other drivers, in files that apt reads before the role driver's; of
+    # Docker's and the container toolkit's in any file
+    apt_preferences: list[apt_preferences.Preference]
+    # lock_held_by: a pid
+    apt: Apt
+    apt_sources: AptSources
+    # ends: the containers of others that run, where the driver is systemd
+    docker: Docker
+    # kind: docker.io, moby-engine, podman-docker, snap, rootless
+    other_docker: NotRequired[list[other_docker.OtherDocker]]
+    # systemd-oomd and earlyoom, where they run
+    oom_daemons: list[str]
+    # of the secret of the host's cluster: what it is for, and its digest
+    join_key: NotRequired[JoinKey | None]
+    # the same of each service of vllm_services
+    join_keys: NotRequired[dict[str, JoinKey | None]]
+    # of the services that are up, by their status.json, the first that is not ready: weights, graphs, ready, ...
+    model_phase: NotRequired[str | None]
+
+
+def read_facts(host: HostReader) -> SoftwareFacts:
+    """Return what spark_facts says of it."""
+    database = database_of(host)
+    packages = {name: database.installed[name].version for name in sorted(database.installed) if PACKAGES.match(name)}
+    return {
+        "driver": driver_of(host, packages, database.holds),
+        "packages": packages,
+        "installed_by_us": sorted(installed_by_us(host).intersection(packages)),
+        "holds": list(database.holds),
+        "apt_preferences": apt_preferences.read_earlier(host.system, list(packages)),
+        "apt": read_apt(host, database),
+        "apt_sources": read_apt_sources(host, database),
+        "docker": read_docker(host, packages),
+        "other_docker": other_docker.read_others(host, database),
+        "oom_daemons": read_oom_daemons(host),
+        "join_key": read_join_key(host),
+        "join_keys": read_join_keys(host),
+        "model_phase": read_model_phase(host),
+    }
 
 
 def driver_of(host: HostReader, packages: Mapping[str, str], holds: Collection[str]) -> installed.Driver:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, together
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
     evaluate_facts,
     evaluate_variables,
@@ -363,10 +367,6 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             subject(clock={"synchronized": False}),
             "clock_free", "warn", ["systemd-timesyncd runs, and has not reached", "journalctl -u systemd-timesyncd"],
         ),
-        (
-            subject(memory_blocks={"free_bytes": 110 * 2**30, "large_bytes": 2**30}),
-            "memory_fragmented", "warn", ["110.0 GiB", "1.0 GiB", "reboot this host"],
-        ),
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
         (
@@ -647,8 +647,51 @@ def test_a_misspelt_model_is_said_by_the_first_host_of_a_cluster_alone() -> None
     assert evaluate(replace(first, host="spark-b")) == []
 
 
+# A file as a host with the fault has it, and as a sound one has it.
+FROM_FILES: list[tuple[str, str, str, str, str, list[str]]] = [
+    (
+        "/proc/buddyinfo", f"Node 0, zone Normal {110 * 2**18}{' 0' * 13}\n", f"Node 0, zone Normal{' 0' * 13} 900\n",
+        "memory_fragmented", "warn", ["110.0 GiB", "only 0.0 GiB", "reboot"],
+    ),
+    ("/proc/sys/vm/max_map_count", "65530", "1048576", "kernel_parameter", "warn", ["65530"]),
+]  # fmt: skip
+
+
+def read(root: Path, files: Mapping[str, str]) -> dict[str, Any]:
+    """The facts of a host that has these files and no program."""
+    for path, text in files.items():
+        (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (root / path.lstrip("/")).write_text(text)
+    system = System(root, lambda argv, *_: Completed(tuple(argv), 127))
+    return dict(
+        collect(HostReader(system, lambda _path: os.statvfs_result((1,) * 10), time_of_day=lambda: NOW.timestamp()))
+    )
+
+
+@pytest.mark.parametrize(("path", "faulty", "sound", "id_", "severity", "words"), FROM_FILES)
+def test_a_fault_is_read_and_found(
+    path: str, faulty: str, sound: str, id_: str, severity: str, words: list[str], tmp_path: Path
+) -> None:
+    """And of a host without the file nothing is said."""
+    hosts = [read(tmp_path / str(number), files) for number, files in enumerate(({path: faulty}, {path: sound}, {}))]
+    about = {key for key, value in hosts[0].items() if hosts[2][key] != value}
+    fault, healthy, unknown = (evaluate(subject(**{key: of[key] for key in about})) for of in hosts)
+    assert about and (only(fault).id, only(fault).severity, healthy, unknown) == (id_, severity, [], [])
+    assert [word for word in words if word not in str(only(fault))] == []
+
+
+def test_the_healthy_host_has_every_fact_that_no_file_of_a_finding_brings(tmp_path: Path) -> None:
+    """A fact that it lacks would keep silent the finding that is built on it."""
+    with_files, without = read(tmp_path / "1", {row[0]: row[1] for row in FROM_FILES}), read(tmp_path / "2", {})
+    lacks = {key for key, value in without.items() if with_files[key] == value} - facts().keys()
+    assert not lacks, f"{sorted(lacks)}: neither FROM_FILES here nor tests/fixtures/facts/spark.json has it"
+
+
 def test_every_id_of_the_contract_can_be_found() -> None:
-    parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    parameters = [
+        *test_one_fault_gives_one_finding.pytestmark[0].args[1],  # type: ignore[attr-defined]
+        *((row[0], *row[3:]) for row in FROM_FILES),
+    ]
     # What only a run sees, and what a role's plan finds: kho_on in plans/test_kernel_parameters.py.
     # other_docker in plans/test_docker.py, host_firewall in plans/test_firewall.py, account_services in
     # plans/test_accounts.py
@@ -657,8 +700,8 @@ def test_every_id_of_the_contract_can_be_found() -> None:
     elsewhere.add("containers_end")  # of the engine's plan: engine/test_foreign_containers.py
     tried, ids = {row[1] for row in parameters}, set(severities()) - elsewhere
     assert tried == ids, (
-        f"test_one_fault_gives_one_finding has no row of {sorted(ids - tried)}, and catalog/findings.yml has no"
-        f" {sorted(tried - ids)}"
+        f"neither FROM_FILES nor test_one_fault_gives_one_finding has a row of {sorted(ids - tried)}, and"
+        f" catalog/findings.yml has no {sorted(tried - ids)}"
     )
     other = [row[1:3] for row in parameters if row[2] not in severities()[row[1]] and row[1] not in MENDED_BY_A_MOVE]
     assert other == [], "another severity than in the table"

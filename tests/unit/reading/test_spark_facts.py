@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import meanings
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import network
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rails as rail_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
@@ -174,23 +174,6 @@ def test_a_spark(spark: HostReader) -> None:
         "ends": [],
     }
     assert facts["cdi"] == []
-
-
-def test_the_keys_are_those_of_the_contract(spark: HostReader) -> None:
-    chapter = (ROOT / "docs/architecture/facts.md").read_text()
-    section = chapter.partition("## Facts")[2].partition("```")[2].partition("```")[0]
-    names = re.findall(r"^([\w, ]+?)(?::|$)", section, re.MULTILINE)
-    listed, read = {name.strip() for line in names for name in line.split(",")}, {*collect(spark, models=["/models/x"])}
-    assert read == listed, (
-        f"the list of keys in docs/architecture/facts.md lacks {sorted(read - listed)}, and"
-        f" reading/spark_facts.py does not give {sorted(listed - read)}"
-    )
-
-
-def test_the_healthy_host_of_the_tests_has_every_fact() -> None:
-    """A fact that it lacks would keep silent the finding that is built on it."""
-    healthy = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text())
-    assert healthy.keys() == Facts.__annotations__.keys() - {"model_folders"}  # only where it is asked for
 
 
 def test_an_update_adds_to_dgx_release_and_the_last_one_counts_without_the_serial_number(spark: HostReader) -> None:
