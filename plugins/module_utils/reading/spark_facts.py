@@ -88,11 +88,11 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     seen = read_interfaces(host, network)
     rails = read_rails(host, seen)
     netdevs = {rail["netdev"] for rail in rails}
-    found: Facts = {  # type: ignore[typeddict-item]  # model_folders, where nobody asks for it
+    found: Facts = {
         **machine.read_facts(host, paths),
         **running.read_facts(host),
         **memory.read_facts(host),
-        **software.read_facts(host),
+        **software.read_facts(host),  # type: ignore[typeddict-item]  # model_folders only where asked for
         "ssh": session_facts(host, network),
         "ssh_ports": read_ssh_ports(host),
         "default_route_interfaces": network.ways_out,
