@@ -6,26 +6,14 @@ import io
 import json
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
-from gb10_fleet import (
-    __version__,
-    ask_cli,
-    catalog_cli,
-    home,
-    image,
-    image_build,
-    plan_cli,
-    power_cli,
-    retire_cli,
-    services_cli,
-    share_cli,
-    top_cli,
-)
+from gb10_fleet import __version__, home, image, image_build
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
 from gb10_fleet.enrol import cli as enrol_cli
@@ -61,21 +49,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (
-    ask_cli,
-    catalog_cli,
-    discover_cli,
-    enrol_cli,
-    power_cli,
-    report_cli,
-    retire_cli,
-    rollout_cli,
-    seed_cli,
-    services_cli,
-    share_cli,
-    top_cli,
-    up_cli,
-):
+_OURS = [import_module(f"gb10_fleet.{file.stem}") for file in sorted(Path(__file__).parent.glob("*_cli.py"))]
+for part in (*_OURS, discover_cli, enrol_cli, report_cli, rollout_cli, seed_cli, up_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 app.add_typer(switch_cli.app, name="switch")
@@ -295,9 +270,6 @@ def benchmark(
 ) -> None:
     """Measure how fast the models are, and say whether that is as fast as it should be. Loads them for minutes."""
     _run(Order("gb10.fleet.benchmark", inventory, limit, check, words=ctx.obj), as_json)
-
-
-app.command(cls=Told)(plan_cli.plan)
 
 
 @app.command("evidence", cls=Told)

@@ -13,11 +13,13 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.ending import wrong_question
-from gb10_fleet.options import Json, pairs
+from gb10_fleet.options import Json, Told, pairs
 from gb10_fleet.playbook import Outcome
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
+
+app = typer.Typer()
 
 PlannedModel = Annotated[
     str | None, typer.Argument(help="Hugging Face id of a model or checkpoint, or its folder.", show_default=False)
@@ -51,6 +53,7 @@ Into = Annotated[
 ]
 
 
+@app.command(cls=Told)
 def plan(
     ctx: typer.Context,
     model: PlannedModel = None,
