@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,11 @@ def doctor(root: Path) -> dict[str, Any]:
         (root / path).parent.mkdir(parents=True)
         (root / path).write_text((FIXTURES / "facts" / name).read_text())
     outputs = {"nvidia-smi": SMI.read_text(), "ip": IP.read_text()}
-    system = System(
-        root, lambda argv, *_: Completed(tuple(argv), 0 if argv[0] in outputs else 127, outputs.get(argv[0], ""))
-    )
+
+    def run(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        return Completed(tuple(argv), 0 if argv[0] in outputs else 127, outputs.get(argv[0], ""))
+
+    system = System(root, run, privileged=True)
     host = HostReader(system, lambda _path: os.statvfs_result((1,) * 10), machine="aarch64", time_of_day=lambda: 0)
     read = {key: value for key, value in collect(host).items() if value is not None}
     return {
