@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
+
 ETHERTYPE = 0x88B5  # IEEE 802, local experimental ethertype 1
 MAGIC = b"gb10-rail-neighbours "
 CALL_EVERY_S = 0.2
@@ -57,11 +59,8 @@ class Conversation:
         """Note who called. Anybody may send such frames: what is not of this run, or is no call, is no news."""
         if not payload.startswith(MAGIC) or len(payload) > LARGEST_CALL:
             return
-        try:
-            said = json.loads(payload[len(MAGIC) :].rstrip(b"\0"))  # short frames are padded with zeros
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(said, dict) or said.get("token") != self.token:
+        said = document(payload[len(MAGIC) :].rstrip(b"\0"))  # short frames are padded with zeros
+        if said.get("token") != self.token:
             return
         names = {key: said.get(key) for key in ("host", "netdev", "port")}
         if not all(isinstance(value, str) and _NAME.match(value) for value in names.values()):

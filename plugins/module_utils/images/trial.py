@@ -13,11 +13,11 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening, server_probe
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 CONTAINER = "gb10-image-trial"
 MODEL = "trial"
@@ -102,7 +102,7 @@ def _speeds(ask: Ask, given: Mapping[str, Any], clock: Callable[[], float]) -> S
         started = clock()
         reply = ask("/v1/completions", body, _ANSWER_S)
         seconds = clock() - started
-        usage = parse_json(reply.body).get("usage")
+        usage = document(reply.body).get("usage")
         tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
         if reply.status == 200 and number and isinstance(tokens, int) and tokens > 0 and seconds > 0:
             found.append(round(tokens / seconds, 2))

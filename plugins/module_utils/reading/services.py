@@ -14,10 +14,9 @@ from typing import Annotated, Any, TypedDict
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Matching, Parsed
 
 LINE = "GB10-SERVICES:"  # all of them behind it, as JSON

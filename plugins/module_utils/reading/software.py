@@ -24,10 +24,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import COMMAND_DEADLINE_S
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.values import PackageName
 
 if TYPE_CHECKING:  # a host may have Python 3.9

@@ -53,12 +53,3 @@ def _failures(said: object) -> int:
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said <= _MOST_FAILURES:
         raise ValueError("no number of failures")
     return int(said)
-
-
-def document(text: str | None) -> dict[str, Any]:
-    """Return all that the unit has written; nothing where that cannot be read. No value of it is checked."""
-    try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

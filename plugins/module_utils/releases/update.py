@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import rea
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 BEFORE = "/var/lib/gb10-fleet/release-before.json"
 CAPSULES_S = 900.0
@@ -49,11 +50,7 @@ def _write(system: System, before: Mapping[str, Any]) -> None:
 
 def kept(system: System) -> dict[str, Any] | None:
     """None where no update has begun, or where the file is none."""
-    try:
-        found = json.loads(system.text(BEFORE) or "null")
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    return document(system.text(BEFORE)) or None
 
 
 def packages(system: System, *, check: bool) -> dict[str, list[str]]:

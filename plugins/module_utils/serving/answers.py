@@ -8,12 +8,12 @@ The server says itself what it offers: a path that it does not have is answered 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import Question, looks_broken
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import OTHER_KINDS, OtherKind
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask, Reply
@@ -82,7 +82,7 @@ class Questions(NamedTuple):
         started = self.clock()
         reply = self.ask("/v1/chat/completions", request, timeout_s)
         seconds = self.clock() - started
-        data = parse_json(reply.body)
+        data = document(reply.body)
         choice = _choice(data)
         text, thoughts = _text(choice, "content"), _text(choice, "reasoning") or _text(choice, "reasoning_content")
         used = _completion_tokens(data)
@@ -138,7 +138,7 @@ def _entry(name: str, prompt: str, said: Said, note: str | None) -> dict[str, An
 
 
 def _other_entry(kind: OtherKind, reply: Reply, seconds: float) -> dict[str, Any]:
-    summary, fault = kind.judge(parse_json(reply.body)) if reply.status == 200 else ("", _refusal(reply))
+    summary, fault = kind.judge(document(reply.body)) if reply.status == 200 else ("", _refusal(reply))
     said = Said(reply, summary, fault, None, False, seconds)
     return _entry(kind.name, kind.question, said, None if fault else summary)
 
@@ -149,14 +149,6 @@ def _verdict(status: int | None, thinks: bool) -> str:
     if status == 200:
         return "garbage"
     return "rejected" if status and 400 <= status < 500 else "engine_dead"
-
-
-def parse_json(text: str) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _choice(data: dict[str, Any]) -> dict[str, Any]:

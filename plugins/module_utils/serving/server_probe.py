@@ -20,11 +20,12 @@ from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_object
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions, parse_json
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -320,7 +321,7 @@ def _ask_model(
 
 def _models(reply: Reply) -> list[dict[str, Any]]:
     """Each with its id, and with its context where that is said."""
-    entries = parse_json(reply.body).get("data")
+    entries = document(reply.body).get("data")
     return [
         {"id": str(entry["id"]), "max_model_len": _length(entry.get("max_model_len"))}
         for entry in (entries if isinstance(entries, list) else [])

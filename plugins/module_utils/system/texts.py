@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -73,6 +74,15 @@ class Notes:
         values, reasons = found
         self.reasons.update({f"{where}.{name}": reason for name, reason in reasons.items()})
         return values
+
+
+def document(text: str | bytes | None) -> dict[str, Any]:
+    """Return the JSON object that a text is; nothing where it is none. No value of it is checked."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def text_of(host: HostReader, path: str) -> str:

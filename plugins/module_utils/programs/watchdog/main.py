@@ -38,8 +38,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, document
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
 from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"
