@@ -129,7 +129,7 @@ class _End:
         """The same rail with ``ib_write_lat``, started at once."""
         gid_index = self.command[self.command.index("-x") + 1]
         command = perftest.argv_of_latency(executable, self.test, ib_port=self.port.port, gid_index=gid_index)
-        return _Latency(self.test, self.port, command, self._children, self._clock, _no_counters)
+        return _Latency(self.test, self.port, command, self._children, self._clock, lambda _device, _port: {})
 
     def _start(self) -> None:
         self._attempts += 1
@@ -248,10 +248,6 @@ def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any
 
 def _counters(device: str, port: int) -> Mapping[str, int]:
     return read_counters(Sysfs(), device, port)
-
-
-def _no_counters(device: str, port: int) -> Mapping[str, int]:
-    return {}
 
 
 def planned(tests: Sequence[Test], hcas: Sequence[HcaPort]) -> list[dict[str, Any]]:

@@ -327,17 +327,13 @@ def _code(source: str, where: str) -> _Code:
 def _translated(source: str) -> _Compiled:
     """An expression becomes an assignment, for its value. Jinja's compile_expression would hide what is undefined."""
     tree = _JINJA.parse(source)
-    names = _used_names(tree)
+    # With those of loops in it; which does no harm, as long as they are none of ours.
+    names = frozenset(node.name for node in tree.find_all(nodes.Name))
     match tree.body:
         case [nodes.Output(nodes=[expression])] if (source[:2], source[-2:]) == ("{{", "}}"):
             result = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
             return True, names, _JINJA.compile(nodes.Template([result], lineno=1))
     return False, names, _JINJA.compile(tree)
-
-
-def _used_names(tree: nodes.Node) -> frozenset[str]:
-    """With those of loops in it; which does no harm, as long as they are none of ours."""
-    return frozenset(node.name for node in tree.find_all(nodes.Name))
 
 
 # -- rendering ---------------------------------------------------------------------------------------------------------

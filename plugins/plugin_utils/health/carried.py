@@ -67,13 +67,10 @@ def _program(reader: str, arguments: str, folder: str) -> bytes:
     """The same for every host."""
     installer = Path(install.__file__).read_text(encoding="utf-8")
     packed = _packed(reader)
-    names = {"folder": folder, "digest": _digest(packed), "packed": packed, "package": PACKAGE}
+    digest = hashlib.sha256(packed.encode()).hexdigest()
+    names = {"folder": folder, "digest": digest, "packed": packed, "package": PACKAGE}
     whole = _START.format(installer=installer, reader=reader, arguments=arguments, **names).encode()
     return b"#%d\n%b" % (len(whole), whole)
-
-
-def _digest(packed: str) -> str:
-    return hashlib.sha256(packed.encode()).hexdigest()
 
 
 @cache

@@ -87,7 +87,9 @@ class KeyKind(Kind[Key, Keys]):
 
     def plan(self, resources: Sequence[Key], state: Keys, plan: Plan) -> None:
         moves = {step.resource.name: step.action for step in plan.steps if step.resource.KIND == User.KIND}
-        left = {user: [line for line in lines if _opens(line)] for user, lines in state.lines.items()}
+        left = {
+            user: [line for line in lines if line.strip() and line[0] != "#"] for user, lines in state.lines.items()
+        }
         for resource in resources:
             present = any(map(resource.is_in, state.lines.get(resource.user, ())))
             if resource.state == "present" and not present:
@@ -128,10 +130,6 @@ class KeyKind(Kind[Key, Keys]):
 
 def _takes_from(step: Step[Any], user: str) -> bool:
     return isinstance(step.resource, Key) and step.action == "remove" and step.resource.user == user
-
-
-def _opens(line: str) -> bool:
-    return bool(line.strip()) and not line.startswith("#")
 
 
 def _lines(system: System, home: str) -> list[str]:

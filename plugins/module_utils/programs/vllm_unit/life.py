@@ -474,8 +474,4 @@ class Life:
                 self.events.put(Followed(self.log.phase, self.log.text))
         code = child.wait()
         self.door.close()
-        self.events.put(Ended(_exit_status(code)))
-
-
-def _exit_status(code: int) -> int:
-    return 128 - code if code < 0 else code
+        self.events.put(Ended(128 - code if code < 0 else code))

@@ -213,7 +213,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         by_ray=settings.by_ray,
         folders=tuple(mount.partition(":")[0] for mount in settings.vllm_mounts),
         secrets=secrets,
-        restart_on=_restart_on(names),
+        restart_on=(names.secrets, names.config, RAY_TOKEN, names.join_key, f"/etc/systemd/system/{names.unit}"),
         at_next_start=_at_next_start(names),
         added=service.planned.added,
         warm=None if refusals or service.kind == CONTAINER or not settings.warm else vllm_warm.plan(service),
@@ -244,10 +244,6 @@ def _ports(view: View, settings: VllmSettings) -> dict[str, int]:
     """Only the first host of a cluster has the API."""
     in_use = settings.ports_in_use(view.size)
     return {name: port for name, port in in_use.items() if view.rank == 0 or name != "vllm_port"}
-
-
-def _restart_on(names: Names) -> tuple[str, ...]:
-    return (names.secrets, names.config, RAY_TOKEN, names.join_key, f"/etc/systemd/system/{names.unit}")
 
 
 def _at_next_start(names: Names) -> tuple[str, ...]:

@@ -44,14 +44,6 @@ class Start:
     own: Entry  # keys that this engine alone has
 
 
-def _nothing(_entry: Entry) -> Iterator[str]:
-    yield from ()
-
-
-def _no_environment(_ready_timeout: int) -> Mapping[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """One of the engines. CONTRIBUTING.md has the recipe for another."""
@@ -61,7 +53,7 @@ class Engine:
     # The command line: what follows the program, and the flags in it that the role sets itself.
     words: Callable[[Start], Sequence[object]]
     own_flags: frozenset[str]
-    environment: Callable[[int], Mapping[str, Any]] = _no_environment  # of the seconds that a start may take
+    environment: Callable[[int], Mapping[str, Any]] = lambda _s: {}  # of the seconds that a start may take
     # The image: the program that it must have.
     program: str
     # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
@@ -72,7 +64,7 @@ class Engine:
     keys: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
-    mistakes: Callable[[Entry], Iterator[str]] = _nothing
+    mistakes: Callable[[Entry], Iterator[str]] = lambda _entry: iter(())
     # Which files of the model it takes, as vllm_model_exclude says it; None: what that says.
     files: Callable[[Entry], list[str]] | None = None
     key_variable: str = ""  # of the environment: the key that clients send; empty: none that others cannot read
