@@ -153,15 +153,12 @@ def _floors(facts: Facts) -> Iterator[Finding]:
         version = facts["versions"].get(entry["component"].lower())
         if entry["packages"] or not version:
             continue
-        fault = next((each for each in faults(entry) if _has(version, each)), None)
+        of_it = (each for each in faults(entry) if _below(version, str(each["value"])))
+        fault = next((each for each in of_it if not _below(version, str(each.get("since", "0")))), None)
         if fault:
             fact = f"{fault['component']} {version} is below {fault['value']}: {fault['advisory']}"
             way_out = f"take an image with {fault['value']} or later; keep vllm_host on loopback"
             yield Finding("security_floor", "warn", fact, way_out, fault["source"])
-
-
-def _has(version: str, fault: Mapping[str, Any]) -> bool:
-    return _below(version, str(fault["value"])) and not _below(version, str(fault.get("since", "0")))
 
 
 def _toolkit(facts: Facts) -> Iterator[Finding]:

@@ -102,9 +102,7 @@ def _circle(hosts: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
     half = len(places) // 2
     for _round in range(len(places) - 1):
         pairs = [(places[i], places[-1 - i]) for i in range(half)]
-        yield [_ordered(a, b, hosts) for a, b in pairs if a is not None and b is not None]
+        yield [
+            (a, b) if hosts.index(a) < hosts.index(b) else (b, a) for a, b in pairs if a is not None and b is not None
+        ]
         places = [places[0], places[-1], *places[1:-1]]
-
-
-def _ordered(a: str, b: str, hosts: Sequence[str]) -> tuple[str, str]:
-    return (a, b) if hosts.index(a) < hosts.index(b) else (b, a)
