@@ -56,19 +56,28 @@ KINDS = (
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
     ("xid", r"\ANVRM: (Rate limiting GSP RPC error prints)"),
+    (
+        "xid",
+        r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?installed in this system "
+        r"(requires use of the NVIDIA open)",
+    ),
     ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
     (
         "gpu_start",
-        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}): .{0,80}?"
-        r"(?:[Cc]annot|[Ff]ail|[Ff]atal|[Tt]ime(?:d )?out|unexpected)",
+        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
+        r".{0,80}?(?:[Cc]annot|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |[Tt]ime(?:d )?out|unexpected)",
     ),
     (
         "gpu_start",
         r"\ANVRM: (?:GPU [0-9a-fA-F:.]{7,16} )?(The NVIDIA probe routine (?:failed|was not called)|"
         r"None of the NVIDIA [\w ]{4,20} were|No NVIDIA (?:devices|GPU|PCI devices)|is already bound to|"
-        r"installed in this system is not supported|Can't find an IRQ for|This PCI I/O region assigned to your NVIDIA|"
+        r"Can't find an IRQ for|This PCI I/O region assigned to your NVIDIA|"
         r"(?:request_mem_region|pci_enable_device) failed|Device start failed for|rm_init_\w{2,20}\(\) failed|"
         r"[Ff]ailed to (?:map registers|initialize module|wait for bar firewall))",
+    ),
+    (
+        "gpu_start",
+        r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?(installed in this system is not supported)",
     ),
     # Of many assertions these are of the hardware; without a GPU that answers they say why.
     (
@@ -122,7 +131,8 @@ KINDS = (
     ),
     (
         "pcie_error",  # the ConnectX-7 says it as well where its cable is taken out
-        rf"\A(?:nvidia|nvme) {_PCI}: ((?:Unable to|can't) change power state from (?!D0)\w+|"
+        rf"\A(?:nvidia|nvme) {_PCI}: "
+        r"((?:Unable to|can't|Refused to) change power state(?: from (?!D0)|, currently in )\w+|"
         r"Device config space inaccessible)",
     ),
     # A device that does not answer the memory unit of the bus, or the unit itself.
@@ -143,7 +153,8 @@ KINDS = (
     (
         "wired_fault",
         rf"\A(r81\d\d {_PCI})(?: \S{{1,15}})?(?: \(\w+\))?: (?:NETDEV WATCHDOG: .{{0,40}}timed out|"
-        r"PCI error \(cmd|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|cannot remap MMIO|"
+        r"PCI error \(cmd|Transmit timeout reset|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|"
+        r"cannot remap MMIO|"
         r"no MMIO resource|probe with driver \w+ failed with error)",
     ),
     ("wired_fault", r"\ANETDEV WATCHDOG: (\S{1,15}) \(r81\d\d\): transmit queue \d+ timed out"),
@@ -158,14 +169,18 @@ KINDS = (
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
     (
         "hung_task",
-        r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls?(?: on (?:CPU|tasks)|, but suppressed)",
+        r"\A(?:rcu: )?INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls?(?: on (?:CPU|tasks)|, but suppressed)",
     ),
-    ("hung_task", r"\Arcu: (?:INFO: )?(rcu_\w+) kthread (?:starved for|timer wakeup didn't happen)"),
+    (
+        "hung_task",
+        r"\Arcu: (?:INFO: |All QSes seen, last )?(rcu_\w+) kthread (?:starved|activity \d|timer wakeup didn't)",
+    ),
     ("hung_task", r"\ABUG: (workqueue lockup - pool) cpus="),
     (
         "panic",
         r"\A(Kernel panic - not syncing|Internal error: [\w ./()-]{0,60}: [0-9a-f]+ \[#\d|SError Interrupt on CPU|"
-        r"Insufficient stack space to handle exception|Unhandled \d+-bit el1\w |Fixing recursive fault but reboot|"
+        r"Insufficient stack space to handle exception|Unhandled (?:\d+-bit el1\w |fault: \w{4,20} )|"
+        r"Fixing recursive fault but reboot|"
         r"Unable to handle kernel [\w -]{4,60} at virtual address|kernel BUG at [\w/.-]{4,80}:\d+!|"
         r"BUG: (?:unable to handle (?:kernel|page)|kernel NULL pointer dereference|stack guard page was hit|"
         r"Bad page (?:state|map) in process|scheduling while atomic: )|general protection fault, |"
@@ -255,7 +270,8 @@ XIDS_IN_WORDS = {
     "fallen off the bus": "79", "Heartbeat timed out": "119", "heartbeat timed out": "119", "GSP Timeout": "119",
     "Rate limiting GSP RPC error prints": "119", "GPU is likely in a bad state": "120",
     "GPU may be in a bad state": "120", "SEC_FAULT lockdown detected": "110", "GPU is present on the bus": "79",
-    "GPU not back on the bus": "79", "GPU back on bus": "79", "uvm encountered global fatal error": "154",
+    "requires use of the NVIDIA open": "169", "GPU not back on the bus": "79", "GPU back on bus": "79",
+    "uvm encountered global fatal error": "154",
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
     "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
