@@ -33,7 +33,7 @@ SHORT_BOOT = 12  # characters of a boot id that are kept
 GAP_S = 3600.0  # equal lines that are further apart are two events
 _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
 _PCI = r"[0-9a-f:.]{12,}"
-_DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w\w"  # of what a Spark has on PCIe
+_DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
 _NIC = rf"\A(mlx5_core {_PCI}): (?:\w{{4,50}}:\d+:(?:\(pid \d+\):?)? )?"  # newer drivers name function and process
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
 # is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
@@ -51,7 +51,7 @@ KINDS = (
         r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,60}?"
         r"([Hh]eartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout|rpcRecvPoll timed ?out|GSP-CrashCat Report|"
         r"GPU (?:is likely|may be) in a bad state|PMU has halted|sanity check failed 0xf|failed with status 0x0000000f|"
-        r"API_GPU_ATTACHED_SANITY_CHECK failed|[Gg]PU (?:not )?back on (?:the )?bus|GPU is present on the bus|"
+        r"API_GPU_ATTACHED_SANITY_CHECK failed|Timeout (?:GPU not|polling GPU) back on|GPU is present on the bus|"
         r"SEC_FAULT lockdown detected|uvm encountered global fatal error|"
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
@@ -109,7 +109,7 @@ KINDS = (
         r"(?:\(0x[0-9a-f]{1,4}\) (?:Async, )?(?:timeout\b|timed out|canceled on out of queue|No done completion)|"
         r"timeout\. Will cause a leak of a command resource|failed to allocate command entry|"
         r"device's health compromised|Fatal error \d+ detected|Fatal error detected|synd 0x(?!0:)[0-9a-f]{1,2}: |"
-        r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital|"
+        r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital failed|"
         r"health recovery (?:flow aborted|failed)|starting health recovery|PCI reads still not working|"
         r"device is in fatal|Driver is in error state|NIC IFC still \d|handling bad device here|"
         r"Firmware over \d+ MS in (?:pre-)?initializing state|Firmware is not responsive|PCI link not ready|"
@@ -201,7 +201,7 @@ KINDS = (
     (
         "disk",
         r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
-        r"Removing after probe failure|[Ii]dentify [\w ]{2,20} failed|failed to mark controller|"
+        r"Removing after probe failure|[Ii]dentify (?:Controller|[Nn]amespace) failed|failed to mark controller|"
         r"Could not set queue count|(?:frozen|fatal|failure) state error detected|IO queues (?:lost|not created)|"
         r"resetting controller due to persistent internal error|Fw activation timeout|Reading (?:CAP|VS|CRTO) failed|"
         r"I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
@@ -270,7 +270,7 @@ XIDS_IN_WORDS = {
     "fallen off the bus": "79", "Heartbeat timed out": "119", "heartbeat timed out": "119", "GSP Timeout": "119",
     "Rate limiting GSP RPC error prints": "119", "GPU is likely in a bad state": "120",
     "GPU may be in a bad state": "120", "SEC_FAULT lockdown detected": "110", "GPU is present on the bus": "79",
-    "requires use of the NVIDIA open": "169", "GPU not back on the bus": "79", "GPU back on bus": "79",
+    "requires use of the NVIDIA open": "169", "Timeout GPU not back on": "79", "Timeout polling GPU back on": "79",
     "uvm encountered global fatal error": "154",
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
