@@ -88,14 +88,25 @@ _TURNED_AWAY = re.compile(
     r"kex_exchange_identification: (?!banner line)", re.I
 )  # the connection is there, and ends before a login
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
-# What answers there speaks another protocol, or what comes is not what was sent.
-_NO_SSHD = re.compile(
-    r"banner exchange: .*invalid format|banner line contains|bad remote protocol version|protocol major versions|"
-    r"invalid ssh identification|bad packet length|corrupted mac|"
-    r"ssh_dispatch_run_fatal: .*(authentication code|signature|libcrypto|invalid|incomplete)",
-    re.I,
+# Why no login came about where something answers, and what helps.
+_NO_LOGIN = (
+    (
+        re.compile(r"system is (booting up|going down)|pam_nologin", re.I),
+        "the host lets nobody in yet",
+        "the host starts or stops: wait some minutes",
+    ),
+    (
+        re.compile(
+            r"banner exchange: .*invalid format|banner line contains|bad remote protocol version|"
+            r"protocol major versions|invalid ssh identification|bad packet length|corrupted mac|"
+            r"ssh_dispatch_run_fatal: .*(authentication code|signature|libcrypto|invalid|incomplete)",
+            re.I,
+        ),
+        "what answers is no sound sshd",
+        "another program may have that port, or a device in between changes what passes: compare ansible_host and"
+        " ansible_port",
+    ),
 )
-_BOOTS = re.compile(r"system is (booting up|going down)|pam_nologin", re.I)
 # What sudo itself says is a refusal. None are: a host name that it cannot resolve, a limit that it cannot set, and a
 # Python that is not there.
 _SUDO = re.compile(
@@ -175,15 +186,9 @@ def from_failure(
             f"(MaxStartups): check ansible_user and its key, wait a minute, then {try_by_hand(host)} must work{without}"
         )
         return Finding("permission", "error", host, f"the host closes the connection before a login: {said}", way_out)
-    if _BOOTS.search(text):
-        way_out = f"the host starts or stops: wait some minutes, then {try_by_hand(host)} must work{without}"
-        return Finding("unreachable", "error", host, f"the host lets nobody in yet: {said}", way_out)
-    if _NO_SSHD.search(text):
-        way_out = (
-            "another program may have that port, or a device in between changes what passes: compare ansible_host and"
-            f" ansible_port; {try_by_hand(host)} must work{without}"
-        )
-        return Finding("unreachable", "error", host, f"what answers is no sound sshd: {said}", way_out)
+    if theirs := next((each for each in _NO_LOGIN if each[0].search(text)), None):
+        way_out = f"{theirs[2]}; {try_by_hand(host)} must work{without}"
+        return Finding("unreachable", "error", host, f"{theirs[1]}: {said}", way_out)
     way_out = f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work"
     if size == 2:
         way_out += "; if it is dead for good, docs/inventory.md (One Spark of a pair is dead) has the other one serve"
