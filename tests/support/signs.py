@@ -112,6 +112,9 @@ SOUND = Example(
         XID.format("31, pid=812, name=python3, Ch 00000008, intr 00000000. MMU Fault"),
     ],
 )
+PAGES = "kworker/3:1: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null)"
+API = "NVRM: API mismatch: the client 'nvidia-smi' (pid 4242)"
+ENDED = [boot("b0", NOW - 90000, NOW - 3700, clean=False), boot(BOOT, NOW - 3600, NOW)]
 LOCKED = ["applications_clocks_setting"]
 ZONE = {"zone": "thermal_zone2", "type": "acpitz", "critical_c": 104.8}
 KILLED = "Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"
@@ -249,6 +252,24 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("MiaAI-Lab issue 146", lines=["pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error"]),
         SOUND,
     ),
+    "log_no_pages": (
+        Example("Linux, mm/page_alloc.c", lines=[PAGES] * 12),
+        Example("a card that tried again", lines=[PAGES] * 2),
+    ),
+    "log_driver_mismatch": (
+        Example("open-gpu-kernel-modules, after an update", reading([sample(gpu=health.silent("mismatch"))]), [API]),
+        Example("a container with libraries of its own", lines=[API]),
+    ),
+    "log_iommu": (
+        Example("Linux, arm-smmu-v3.c", lines=["arm-smmu-v3 arm-smmu-v3.2.auto: CMD_SYNC timeout at 0x0000002a"]),
+        Example("the same, as it starts",
+                lines=["arm-smmu-v3 arm-smmu-v3.2.auto: allocated 65536 entries for cmdq"]),
+    ),
+    "log_wired_fault": (
+        Example("Linux, net/sched/sch_generic.c",
+                lines=["r8127 0007:01:00.0 enP7s7: NETDEV WATCHDOG: CPU: 3: transmit queue 0 timed out 5368 ms"]),
+        Example("a cable that is taken out", lines=["r8127 0007:01:00.0 enP7s7: Link is Down"]),
+    ),
     "log_slot_power": (
         Example("community runbooks, a warm reboot drops functions",
                 reading([sample(rails=four()[:2])]), [SLOTS[0], UNTOLD]),
@@ -279,6 +300,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "log_hardware_error": (
         Example("a report, 2025-04-04", lines=["Memory failure: 0x46fab5: unhandlable page."]),
         Example("Linux, drivers/firmware/efi/cper.c", lines=["{3}[Hardware Error]: event severity: corrected"]),
+    ),
+    "log_former_error": (
+        Example("Linux, apei/bert.c", reading(boots=ENDED), ["[Hardware Error]: event severity: fatal"]),
+        Example("a record that stays", lines=["[Hardware Error]: event severity: fatal"]),
     ),
     "log_critical_temperature": (
         Example("NVIDIA forum 368536", lines=["thermal thermal_zone2: acpitz: critical temperature reached"]),

@@ -13,11 +13,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import D
 
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.sensors import Disk
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus
 
 NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
 PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
-COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
+_COOL = "leave room for air around the host; the warning of the disk ends when it has cooled (`sudo nvme smart-log`)"
 _HOT = 0x2  # of the bits of its critical warning: the temperature
 
 
@@ -161,16 +162,31 @@ def check_disks(patient: Patient) -> Iterator[Said]:
         yield Unsure("disk_worn", "; ".join(reasons) or "no disk tells its wear")
         return
     for disk in disks:
-        used, warning = disk["used_percent"], disk["critical_warning"] or 0
-        spare, least, media = disk["spare_percent"], disk["spare_least_percent"], disk["media_errors"] or 0
-        hot = [f"it is too hot (bits {warning:#x})"] if warning == _HOT else []
-        said = hot or ([f"it warns (bits {warning:#x})"] if warning else [])
-        said += [f"{spare} % of its spare is left, {least} % is the least"] if _below(spare, least) else []
-        said += [f"{media} media errors"] if media >= patient.limit("media_errors") else []
-        if said or used >= patient.limit("wear_percent"):
-            fact = f"{disk['disk']} has used {used} % of its writes"
-            alone = bool(hot) and said == hot and used < patient.limit("wear_percent")
-            yield patient.say("disk_worn", "; ".join([fact, *said]), way_out=COOL if alone else "")
+        hot, worn = _hot(disk), _worn(patient, disk)
+        if hot or worn:
+            fact = f"{disk['disk']} has used {disk['used_percent']} % of its writes"
+            yield patient.say("disk_worn", "; ".join([fact, *hot, *filter(None, worn)]), way_out="" if worn else _COOL)
+
+
+def only_hot(patient: Patient) -> bool:
+    """Return whether some disk is too hot, and none has anything else."""
+    disks = patient.reading["disks"] or ()
+    return any(map(_hot, disks)) and not any(_worn(patient, disk) for disk in disks)
+
+
+def _hot(disk: Disk) -> Sequence[str]:
+    warning = disk["critical_warning"]
+    return [f"it is too hot (bits {warning:#x})"] if warning == _HOT else []
+
+
+def _worn(patient: Patient, disk: Disk) -> Sequence[str]:
+    """What is wrong with it besides heat; an empty text where it is the share of its writes, which is said anyway."""
+    warning, spare, least = disk["critical_warning"] or 0, disk["spare_percent"], disk["spare_least_percent"]
+    media = disk["media_errors"] or 0
+    said = [f"it warns (bits {warning:#x})"] if warning and warning != _HOT else []
+    said += [f"{spare} % of its spare is left, {least} % is the least"] if _below(spare, least) else []
+    said += [f"{media} media errors"] if media >= patient.limit("media_errors") else []
+    return said + ([""] if disk["used_percent"] >= patient.limit("wear_percent") else [])
 
 
 def _below(spare: int | None, least: int | None) -> bool:

@@ -18,6 +18,7 @@ start_hung                     in place of engine_hung, while a service starts
 guard_rebooted, guard_saw      the host guard ended the last such boot, or saw it stand still for want of memory
 pcie_<place>                   in place of log_pcie_error, where it is the SSD, the GPU or a card, and no ConnectX-7
 disk_hot                       in place of disk_worn, where a disk is too hot and nothing else
+untold_kill                    in place of log_oom_kill, where no journal tells what was killed, or why
 own_limit                      in place of log_oom_kill, where each process was at the limit of its own group
 
 A finding that is information is no sign.
@@ -31,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import braked
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.line_checks import pci_place
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import COOL, loses_packets
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import loses_packets, only_hot
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import (
     APT,
@@ -91,11 +92,13 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     found.update(_told(patient, found))
     if "engine_hung" in found and _starts(patient):
         found["start_hung"] = found.pop("engine_hung")
+    if "log_oom_kill" in found and patient.reading["events"] is None:
+        found["untold_kill"] = found.pop("log_oom_kill")
     if "log_oom_kill" in found and _own_limits(patient):
         found["own_limit"] = found.pop("log_oom_kill")
     if "log_pcie_error" in found and (place := _other_place(patient)):
         found[f"pcie_{place}"] = found.pop("log_pcie_error")
-    if "disk_worn" in found and all(each.way_out == COOL for each in findings if each.id == "disk_worn"):
+    if "disk_worn" in found and only_hot(patient):
         found["disk_hot"] = found.pop("disk_worn")
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
@@ -138,7 +141,7 @@ def _starts(patient: Patient) -> bool:
 def _own_limits(patient: Patient) -> bool:
     """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
     kills = [event["text"] for event in patient.events if event["kind"] == "oom_kill"]
-    return bool(kills) and all(text.startswith("Memory cgroup") for text in kills)  # without a journal nobody knows
+    return bool(kills) and all(text.startswith("Memory cgroup") for text in kills)
 
 
 def _other_place(patient: Patient) -> str:

@@ -69,7 +69,8 @@ FAULTS = (
     ),
     Fault(
         "apt_sources_unreadable",
-        r"The list of sources could not be read|^E: (Malformed|Unparsable) ",
+        r"The list of sources could not be read|^((E|Error): )?(Malformed|Unparsable|Invalid value set for option|"
+        r"Type '\S+' is not known on|Index file type )|Missing Signed-By in the",
         "correct or remove the file that apt names, then run again",
     ),
     Fault(
@@ -84,13 +85,16 @@ FAULTS = (
     ),
     Fault(
         "disk_full",
-        r"No space left on device|don't have enough free space|cannot write compressed block|Disk quota exceeded",
+        r"No space left on device|don't have enough free space|More space needed .*than available|"
+        r"cannot write compressed block|Disk quota exceeded",
         "free space (`df -h / /boot`; apt-get clean, old kernels, docker image prune), then run again",
     ),
     Fault(
         "disk_refuses",
         r"Read-only file system|Input/output error|Structure needs cleaning|"
         r"\.dpkg-\w+': (Operation not permitted|Permission denied)|"
+        r"^ (unable to|error|cannot) [\w ]*'[^']*'( \(while processing '[^']*'\)| as '[^']*')?: "
+        r"(Operation not permitted|Permission denied)|"
         r"error setting (ownership|permissions) of",
         "the disk does not take the file, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e"
         " nvme`); or somebody has locked the file that is named (`lsattr`)",
@@ -99,6 +103,8 @@ FAULTS = (
         "dpkg_database_damaged",
         r"(files list file|status database|parsing file '/var/lib/dpkg/\S+'|info file '/var/lib/dpkg/).*"
         r"(missing final newline|is corrupt|empty file name|error|damaged)|dpkg: unrecoverable fatal error|"
+        r"unable to access the dpkg database directory|corrupt info database format|"
+        r"Malformed \d\w\w word in the Status|"
         r"^dpkg: error: parsing file '/var/lib/dpkg/",
         "a file below /var/lib/dpkg is cut, as a full disk or a power cut leaves it: take /var/backups/dpkg.status.0"
         " for the status, and `apt-get install --reinstall` the package that is named",
@@ -108,6 +114,18 @@ FAULTS = (
         r"end of file on stdin at conffile prompt",
         "somebody has changed a configuration file that the package brings: `dpkg --configure -a` by hand asks which of"
         " the two to keep",
+    ),
+    Fault(
+        "dpkg_may_not_execute",
+        r"unable to execute [\w -]*script .*: Permission denied",
+        "the disk below /var/lib/dpkg is mounted noexec, so no script of a package can run: before it"
+        " `mount -o remount,exec /var`, and back afterwards",
+    ),
+    Fault(
+        "apt_hook_failed",
+        r"Problem executing scripts |error executing hook|Failure running script ",
+        "a command failed that somebody lets apt or dpkg run besides (below /etc/apt/apt.conf.d or"
+        " /etc/dpkg/dpkg.cfg.d): apt names it; mend it or take it out, then run again",
     ),
     Fault(
         "package_half_there",
@@ -123,6 +141,7 @@ FAULTS = (
     ),
     Fault(
         "apt_folder_refuses",
+        r"irectory \S+ (is )?missing\b|"
         r"Could ?n[o']t (open|create|write|access|read) (?!lock).*\((13: Permission denied|"
         r"1: Operation not permitted)\)",
         "a folder of apt's is not its own any more: `ls -ld` of it and of what is above it; those below"
@@ -158,12 +177,15 @@ FAULTS = (
     ),
     Fault(
         "apt_helper_died",
-        r"Method \S+ has died unexpectedly|Sub-process \S*(https?|gpgv|sqv|store|rred|copy) (received|exited)",
+        r"Method \S+ (has died unexpectedly|did not start correctly)|"
+        r"Sub-process \S*(https?|gpgv|sqv|store|rred|copy) (received|exited)",
         "a program of apt's ended in the middle, most often for want of memory: `journalctl -k`, then run again",
     ),
     Fault(
         "apt_package_unknown",
-        r"^((E|Error): )?(Unable to locate package|Version '\S+' for '\S+' was not found|Couldn't find any package by)|"
+        r"^((E|Error): )?(Unable to locate package|(Version|Release) '\S+' for '\S+' was not found|"
+        r"Couldn't find (any )?package|Can ?n[o']t (select|find) .*(package|version)|Unable to find a source package|"
+        r"Reinstallation of )|Internal Error, No file name for|"
         r"has no installation candidate",
         "no source of this host has it: `apt-cache policy NAME` shows what they have; the source may be missing, its"
         " list old (`apt-get update`), or the version gone from it",
@@ -182,15 +204,24 @@ FAULTS = (
     ),
     Fault(
         "package_files_clash",
-        r"trying to overwrite '[^']*', which is also in package",
+        r"trying to overwrite (directory |shared )?'[^']*'",
         "two packages have the same file, so only one of them can be installed: remove the one that you do not need",
     ),
     Fault(
         "module_build_failed",
         r"Bad return status for module build on kernel|failed to install during autoinstall|"
-        r"dkms autoinstall .* failed for",
+        r"dkms (autoinstall|kernel_\w+) .*failed for|Aborting build of module|Problems with depmod|"
+        r"_install failed, aborting install",
         "the log LOG says why; where Ubuntu has signed modules for this kernel, take them in place of the"
         " build, in one step: `apt-get install linux-modules-nvidia-580-open-KERNEL nvidia-dkms-580-open-`",
+    ),
+    Fault(
+        "module_source_missing",
+        r"Could not (locate dkms\.conf|find module source directory)|Bad conf file|"
+        r"does not appear to have module source|"
+        r"Missing the module source directory|^(Error! )?\S+/\S+ is broken!",
+        "DKMS has a module whose source is gone: `dkms status` names it; `apt-get install --reinstall` its package, or"
+        " remove its folder below /var/lib/dkms",
     ),
     Fault(
         "kernel_headers_missing",
@@ -205,13 +236,18 @@ FAULTS = (
         " --allow-releaseinfo-change` once",
     ),
     Fault(
+        "apt_would_downgrade",
+        r"Packages were downgraded and -y was used",
+        "a source or a pin of this host wants older packages: `apt-cache policy` shows which; nothing was changed",
+    ),
+    Fault(
         "apt_would_remove",
-        r"Packages need to be removed but remove is disabled",
+        r"Packages need to be removed but remove is disabled|Essential packages were removed and -y was used",
         "somebody has changed packages since apt was asked what it would do: run again, and you are told what would go",
     ),
     Fault(
         "apt_certificate_untrusted",
-        r"Certificate verification failed|certificate is NOT trusted|SSL certificate problem",
+        r"Certificate verification failed|certificate is NOT trusted|SSL certificate problem|No system certificates",
         "a proxy that reads TLS is in between, or this host's clock is wrong: put the proxy's certificate into"
         " /usr/local/share/ca-certificates, `update-ca-certificates`, then run again; do not switch the check off",
     ),
@@ -235,6 +271,8 @@ FAULTS = (
         "apt_signature_wrong",
         r"BADSIG|signatures? (were|was) invalid|invalid signature|data and signature failed|"
         r"Clearsigned file isn't valid|unexpected data after|"
+        r"OpenPGP signature verification failed|No good signature|verify signature \(is|Unknown error executing|"
+        r"No Hash entry in Release|Insufficient information available to perform this download|"
         r"Signed file isn't valid|no signature|sqv returned an error|Policy rejected|EXPKEYSIG|REVKEYSIG",
         "the signature of the source is damaged, expired or not its vendor's: it may be a proxy in between; look at the"
         " source from another network, and do not switch the check off",
@@ -247,15 +285,18 @@ FAULTS = (
     ),
     Fault(
         "apt_file_damaged",
-        r"not a Debian format archive|unexpected end of file|decompressing archive member|<decompress>|"
+        r"not a (Debian format|valid DEB) archive|corrupted filesystem tarfile|Invalid archive|archive corrupted|"
+        r"Hash mismatch for|Size mismatch|unexpected end of file|decompressing archive member|<decompress>|"
         r"Hash Sum mismatch|File has unexpected size|Mirror sync in progress|"
-        r"Connection (closed|was) prematurely|Undetermined Error|Error reading from server|Bad header",
+        r"Connection (closed|was) prematurely|Undetermined Error|Error reading from server|Bad header|"
+        r"HTTP server sent an invalid",
         "what arrived is not what the source's signed index says: a mirror half-way through an update, or a proxy;"
         " nothing of it was installed. Wait some minutes, then run again",
     ),
     Fault(
         "apt_name_unresolved",
-        r"Could not resolve|Temporary failure resolving|Name or service not known",
+        r"Could not resolve|(wicked happened|System error) resolving|"
+        r"Temporary failure resolving|Name or service not known",
         "check DNS on the host (`resolvectl query NAME`), then run again",
     ),
     Fault(
@@ -272,7 +313,8 @@ FAULTS = (
     ),
     Fault(
         "apt_not_on_mirror",
-        r"Failed to fetch \S+ +4(04|10)\b|(does not have|no longer has|does no longer have) a Release file",
+        r"Failed to fetch \S+ +4(04|10)\b|Unable to find expected entry|"
+        r"(does not have|no longer has|does no longer have) a Release file",
         "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
     ),
 )
@@ -295,7 +337,8 @@ FOLLOWING = (
     ),
     Fault(
         "dpkg_dependencies",
-        r"dependency problems? (prevent|- )|pre-dependency problem:?$",
+        r"dependency problems? (prevent|- )|pre-dependency problem:?$|cannot be configured because|"
+        r"Could not (perform immediate configuration on|configure) '|cannot satisfy pre-dependenc",
         _HALF_WAY_OUT,
     ),
 )

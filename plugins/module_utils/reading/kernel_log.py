@@ -33,6 +33,7 @@ SHORT_BOOT = 12  # characters of a boot id that are kept
 GAP_S = 3600.0  # equal lines that are further apart are two events
 _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
 _PCI = r"[0-9a-f:.]{12,}"
+_DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
 _NIC = rf"\A(mlx5_core {_PCI}): (?:\w{{4,50}}:\d+:(?:\(pid \d+\):?)? )?"  # newer drivers name function and process
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
 # is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
@@ -48,28 +49,47 @@ KINDS = (
     (
         "xid",
         r"\ANVRM: (?:GPU\d+ )?\w{10,60}: .{0,60}?"
-        r"(Heartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout|rpcRecvPoll timed ?out|GSP-CrashCat Report|"
-        r"PMU has halted|sanity check failed 0xf|failed with status 0x0000000f|API_GPU_ATTACHED_SANITY_CHECK failed|"
+        r"([Hh]eartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout|rpcRecvPoll timed ?out|GSP-CrashCat Report|"
+        r"GPU (?:is likely|may be) in a bad state|PMU has halted|sanity check failed 0xf|failed with status 0x0000000f|"
+        r"API_GPU_ATTACHED_SANITY_CHECK failed|Timeout (?:GPU not|polling GPU) back on|GPU is present on the bus|"
+        r"SEC_FAULT lockdown detected|uvm encountered global fatal error|"
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
+    ),
+    ("xid", r"\ANVRM: (Rate limiting GSP RPC error prints)"),
+    (
+        "xid",
+        r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?installed in this system "
+        r"(requires use of the NVIDIA open)",
     ),
     ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
     (
         "gpu_start",
-        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?kgsp\w{4,40}): .{0,80}?"
-        r"(?:[Cc]annot|[Ff]ail|[Tt]ime(?:d )?out|unexpected)",
+        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
+        r".{0,80}?(?:[Cc]annot|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |[Tt]ime(?:d )?out|unexpected)",
     ),
     (
         "gpu_start",
         r"\ANVRM: (?:GPU [0-9a-fA-F:.]{7,16} )?(The NVIDIA probe routine (?:failed|was not called)|"
-        r"None of the NVIDIA [\w ]{4,20} were|No NVIDIA (?:devices|GPU)|is already bound to)",
+        r"None of the NVIDIA [\w ]{4,20} were|No NVIDIA (?:devices|GPU|PCI devices)|is already bound to|"
+        r"Can't find an IRQ for|This PCI I/O region assigned to your NVIDIA|"
+        r"(?:request_mem_region|pci_enable_device) failed|Device start failed for|rm_init_\w{2,20}\(\) failed|"
+        r"[Ff]ailed to (?:map registers|initialize module|wait for bar firewall))",
+    ),
+    (
+        "gpu_start",
+        r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?(installed in this system is not supported)",
     ),
     # Of many assertions these are of the hardware; without a GPU that answers they say why.
     (
         "gpu_start",
         r"\ANVRM: (?:GPU\d+ )?nv\w{8,40}: .{0,80}?\[(NV_ERR_(?:MEMORY_ERROR|TIMEOUT|GPU_IN_FULLCHIP_RESET))\]",
     ),
+    # Said of each program that has libraries of another version: also of a container that brings its own.
+    ("driver_mismatch", r"\ANVRM: (API mismatch): "),
     ("gpu_start", rf"\A(nvidia|nvidia {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     ("oom_kill", r"\AOut of memory(?: \(oom_kill_allocating_task\))?: Killed process \d+ \((.{0,15})\)"),
+    # A caller may do without the pages, and try again: by count and with memory short.
+    ("no_pages", r"\A.{1,15}: (page allocation (?:failure|stalls)): order:\d+, mode:"),
     ("oom_kill", r"\A(Memory cgroup) out of memory: Killed process \d+ \("),  # at a limit of its own
     (
         "oom_daemon",
@@ -86,28 +106,59 @@ KINDS = (
     (
         "nic_firmware",
         _NIC + r".{0,80}"
-        r"(?:timeout\. Will cause a leak of a command resource|No done completion|failed to allocate command entry|"
-        r"device's health compromised|Fatal error \d+ detected|Fatal error detected|"
-        r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital counter|"
-        r"health recovery (?:flow aborted|failed)|PCI reads still not working|device is in fatal|"
-        r"Firmware over \d+ MS in (?:pre-)?initializing state, aborting|"
-        r"(?:handle_hca_cap\w{0,20}|enable hca|set_hca_cap|\w{0,20}(?:load|init|probe)_one|mlx5_(?:load|init|attach|"
-        r"enable|pci|function|cmd_init|recover)\w{0,30}) failed)",
+        r"(?:\(0x[0-9a-f]{1,4}\) (?:Async, )?(?:timeout\b|timed out|canceled on out of queue|No done completion)|"
+        r"timeout\. Will cause a leak of a command resource|failed to allocate command entry|"
+        r"device's health compromised|Fatal error \d+ detected|Fatal error detected|synd 0x(?!0:)[0-9a-f]{1,2}: |"
+        r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital failed|"
+        r"health recovery (?:flow aborted|failed)|starting health recovery|PCI reads still not working|"
+        r"device is in fatal|Driver is in error state|NIC IFC still \d|handling bad device here|"
+        r"Firmware over \d+ MS in (?:pre-)?initializing state|Firmware is not responsive|PCI link not ready|"
+        r"sync reset (?:timeout|action, state)|Sync reset did not complete|"
+        r"[\w ]{4,60}, aborting\Z|[Ff]ailed to (?:create EQs|alloc IRQs|read dtor|allocate (?:boot|init) pages|"
+        r"initialize (?:eq|events|irq table))|failed reclaiming pages|"
+        r"(?:handle_hca_cap\w{0,20}|(?:enable|init|query) hca|set_hca_c\w{2,4}|query board id|"
+        r"\w{0,20}(?:load|init|probe)_one|mlx5_(?:load|init|attach|enable|pci|function|cmd_init|recover)\w{0,30})"
+        r" failed)",
     ),
     (
         "pcie_error",
-        rf"\A(?:pcieport|nvidia|mlx5_core|nvme) {_PCI}: "
+        rf"\A(?:{_DRIVERS}) {_PCI}: "
         r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
-        r"(?:(?:PCIe|CXL) Bus Error: severity=)?(Uncorrect\w*|Fatal|unmasked uncorrectable|ERR_FATAL|"
+        r"(?:(?:PCIe|CXL) Bus Error: severity=)?(Uncorrect\w*|Fatal|aer_uncor_severity|"
+        r"unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO error|"
         r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|"
         r"not ready \d+ms after [\w ]{3,20}; giving up)",
     ),
-    ("pcie_error", rf"\A(?:nvidia|nvme) {_PCI}: (Unable to change power state from D3cold)"),
+    (
+        "pcie_error",  # the ConnectX-7 says it as well where its cable is taken out
+        rf"\A(?:nvidia|nvme) {_PCI}: "
+        r"((?:Unable to|can't|Refused to) change power state(?: from (?!D0)|, currently in )\w+|"
+        r"Device config space inaccessible)",
+    ),
+    # A device that does not answer the memory unit of the bus, or the unit itself.
+    (
+        "iommu",
+        r"\A(arm-smmu-v3) [\w.-]{4,40}: (?:CMD_SYNC timeout|CMDQ (?:timeout|error)|unexpected global error|"
+        r"device has entered Service Failure|EVTQ overflow)",
+    ),
     ("slot_power", rf"\A(mlx5_core {_PCI}): .{{0,80}}insufficient power on the PCIe slot"),
     ("slot_capability", rf"\A(mlx5_core {_PCI}): .{{0,80}}PCIe slot power capability was not advertised"),
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
-    ("nic_firmware", rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out)"),
+    (
+        "nic_firmware",
+        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|"
+        r"\w{10,40} failed recovering from a tx_timeout)",
+    ),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
+    (
+        "wired_fault",
+        rf"\A(r81\d\d {_PCI})(?: \S{{1,15}})?(?: \(\w+\))?: (?:NETDEV WATCHDOG: .{{0,40}}timed out|"
+        r"PCI error \(cmd|Transmit timeout reset|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|"
+        r"cannot remap MMIO|"
+        r"no MMIO resource|probe with driver \w+ failed with error)",
+    ),
+    ("wired_fault", r"\ANETDEV WATCHDOG: (\S{1,15}) \(r81\d\d\): transmit queue \d+ timed out"),
+    ("wired_fault", rf"\A(r81\d\d): probe of {_PCI} failed with error"),
     (
         "cable_fault",
         rf"\A(mlx5_core {_PCI}): (?:Port module event\[error\]: module \d+, |"
@@ -116,12 +167,20 @@ KINDS = (
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
     ("cable_removed", rf"\A(mlx5_core {_PCI}): Port module event: module \d+, Cable unplugged"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
-    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on (?:CPU|tasks)"),
-    ("hung_task", r"\Arcu: (?:INFO: )?(rcu_\w+) kthread (?:starved for|timer wakeup didn't happen)"),
+    (
+        "hung_task",
+        r"\A(?:rcu: )?INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls?(?: on (?:CPU|tasks)|, but suppressed)",
+    ),
+    (
+        "hung_task",
+        r"\Arcu: (?:INFO: |All QSes seen, last )?(rcu_\w+) kthread (?:starved|activity \d|timer wakeup didn't)",
+    ),
     ("hung_task", r"\ABUG: (workqueue lockup - pool) cpus="),
     (
         "panic",
-        r"\A(Kernel panic - not syncing|Internal error: (?:Oops|\w+ external abort|SError)|SError Interrupt on CPU|"
+        r"\A(Kernel panic - not syncing|Internal error: [\w ./()-]{0,60}: [0-9a-f]+ \[#\d|SError Interrupt on CPU|"
+        r"Insufficient stack space to handle exception|Unhandled (?:\d+-bit el1\w |fault: \w{4,20} )|"
+        r"Fixing recursive fault but reboot|"
         r"Unable to handle kernel [\w -]{4,60} at virtual address|kernel BUG at [\w/.-]{4,80}:\d+!|"
         r"BUG: (?:unable to handle (?:kernel|page)|kernel NULL pointer dereference|stack guard page was hit|"
         r"Bad page (?:state|map) in process|scheduling while atomic: )|general protection fault, |"
@@ -129,6 +188,9 @@ KINDS = (
         r"(?:NMI )?watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP)",
     ),
     ("hardware_error", r"\A\{\d{1,4}\}(\[Hardware Error\]: event severity: (?:recoverable|fatal|panic))"),
+    ("hardware_error", r"\A(\[Hardware Error\]): GHES: .{1,15}:\d+: synchronous unrecoverable error"),
+    # Of the boot before: the firmware has kept it.
+    ("former_error", r"\A(?:BERT: )?(\[Hardware Error\]: event severity: (?:recoverable|fatal|panic))"),
     ("hardware_error", r"\A(Memory failure): 0x[0-9a-f]{1,16}: "),
     ("hardware_error", r"\A(EDAC \w{1,20}): (?:\d+ UE |UE )"),
     (
@@ -139,24 +201,41 @@ KINDS = (
     (
         "disk",
         r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
-        r"Removing after probe failure|[Ii]dentify [\w ]{2,20} failed|failed to mark controller|"
-        r"Could not set queue count|(?:frozen|fatal) state error detected|"
+        r"Removing after probe failure|[Ii]dentify (?:Controller|[Nn]amespace) failed|failed to mark controller|"
+        r"Could not set queue count|(?:frozen|fatal|failure) state error detected|IO queues (?:lost|not created)|"
+        r"resetting controller due to persistent internal error|Fw activation timeout|Reading (?:CAP|VS|CRTO) failed|"
         r"I/O (?:tag )?\d+ .{0,60}timeout, (?:reset|disable) controller)",
     ),
     # A command that is late once or twice is no fault.
     ("disk_slow", r"\Anvme (nvme\d+): I/O (?:tag )?\d+ .{0,90}timeout, aborting"),
     ("disk", rf"\A(nvme|nvme {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
-    # Status types of NVMe: 2 is of the medium, 3 of the way to it. A command that a disk does not know is of type 0.
-    ("disk", r"\A(nvme\d+)n\d+: [\w/ ]{4,20}\(0x[0-9a-f]+\) @ LBA \d+, \d+ blocks, [\w /-]{3,60} \(sct 0x[23] "),
+    # Status types of NVMe: 2 is of the medium, 3 of the way to it. A command that a disk does not know is of type 0, as
+    # are a transfer that failed (4) and an error within the disk (6).
+    (
+        "disk",
+        r"\A(nvme\d+)n\d+: [\w/ ]{4,20}\(0x[0-9a-f]+\) @ LBA \d+, \d+ blocks, [\w /-]{3,60} "
+        r"\(sct 0x(?:[23] |0 / sc 0x[46]\))",
+    ),
     ("disk", rf"\AEXT4-fs error \(device ({_DISK})\)(?:: | in )"),
-    ("disk", rf"\AEXT4-fs warning \(device ({_DISK})\): \w+:\d+: I/O error"),
+    (
+        "disk",
+        rf"\AEXT4-fs warning \(device ({_DISK})\): \w+:\d+: (?:I/O error|Filesystem error recorded from|"
+        r"Marked fs in need of|inode #\d+: .{0,60}(?:error -?\d+ reading directory|Corrupt directory))",
+    ),
     (
         "disk",
         rf"\AEXT4-fs \(({_DISK})\): (?:Remounting filesystem read-only|I/O error |previous I/O error|"
         r"error loading journal|error count(?: since last fsck)?: |warning: mounting fs with errors|"
         r"failed to convert unwritten extents|Delayed block allocation failed|"
-        r"This should not happen!! Data will be lost|unable to read |group descriptors corrupted|"
-        r"ext4_check_descriptors: |bad geometry)",
+        r"This should not happen!! Data will be lost|unable to read |can't read |group descriptors corrupted|"
+        r"ext4_check_descriptors: |bad geometry|(?:initial|last) error at time|corrupt|"
+        r"(?:no journal found|journal inode is deleted|invalid journal|Could not load journal|get root inode failed)|"
+        r"VFS: Found ext4 filesystem with invalid superblock|mount failed)",
+    ),
+    (
+        "disk",
+        r"\A(JBD2): (?:journal (?:checksum error|recovery failed|reset failed|transaction \d+ on)|corrupted journal|"
+        r"no valid journal|[Ff]ailed to read block|error -?\d+ scanning|IO error -?\d+ recovering|Invalid checksum )",
     ),
     (
         "disk",
@@ -171,11 +250,16 @@ KINDS = (
     # That a disk does not take a discard says nothing of it.
     (
         "disk",
-        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus)|I/O|timeout) error, "
+        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus)|I/O|timeout|protection|"
+        r"device offline|recoverable transport) error, "
         rf"dev ({_DISK}), sector(?!.{{0,30}}\((?:DISCARD|WRITE_ZEROES|SECURE_ERASE)\))",
     ),
     ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
-    ("wifi_reset", rf"\A(mt79\w+) {_PCI}: .{{0,40}}(?:chip reset|driver own failed)"),
+    (
+        "wifi_reset",
+        rf"\A(mt79\w+) {_PCI}: .{{0,40}}(?:chip reset|driver own failed|hardware init failed|"
+        r"Timeout for initializing firmware|Message \w+ \(seq \d+\) timeout)",
+    ),
     ("kernel", r"\ALinux version (\S+) \("),
     ("firmware", r"\ADMI: ([^\[\]]+, BIOS [^\[\]]+ \d\d/\d\d/\d{4})\Z"),
     ("driver", r"\ANVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
@@ -183,7 +267,11 @@ KINDS = (
 RECOVERY = "154"  # the Xid that says what the GPU needs
 # The driver's own words for what an Xid says as well; it does not always give the number.
 XIDS_IN_WORDS = {
-    "fallen off the bus": "79", "Heartbeat timed out": "119", "GSP Timeout": "119",
+    "fallen off the bus": "79", "Heartbeat timed out": "119", "heartbeat timed out": "119", "GSP Timeout": "119",
+    "Rate limiting GSP RPC error prints": "119", "GPU is likely in a bad state": "120",
+    "GPU may be in a bad state": "120", "SEC_FAULT lockdown detected": "110", "GPU is present on the bus": "79",
+    "requires use of the NVIDIA open": "169", "Timeout GPU not back on": "79", "Timeout polling GPU back on": "79",
+    "uvm encountered global fatal error": "154",
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
     "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",

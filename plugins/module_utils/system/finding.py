@@ -53,7 +53,9 @@ def said_by(text: str) -> Finding | None:
 
 # What ssh says of the one whose key it misses: the address that it went to, or the alias.
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
-_HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
+_HOST_KEY = re.compile(
+    r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b", re.I
+)
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
 # What is wrong before anybody logs in, and what helps.
 _AT_OUR_END = (
@@ -63,13 +65,48 @@ _AT_OUR_END = (
         "bring the older of the two up to date; `ssh -vv` shows what each offers",
     ),
     (
-        re.compile(r"bad permissions|unprotected private key|error in libcrypto|invalid format", re.I),
+        re.compile(
+            r"bad owner or permissions on|bad configuration option|unsupported option \"|"
+            r"\bssh\S*config\S*:? line \d+: (?!Applying)",
+            re.I,
+        ),
+        "ssh here cannot read its own configuration",
+        "correct the file and the line that ssh names; its owner must be root or you, and nobody else may write it",
+    ),
+    (
+        re.compile(r"too long for unix domain socket|controlpath too long", re.I),
+        "the path of ssh's control socket is too long",
+        "set `control_path_dir` of ansible.cfg to a short folder, as /tmp/cp",
+    ),
+    (
+        re.compile(r"bad permissions|unprotected private key|load key \".*\": |incorrect passphrase", re.I),
         "ssh cannot use the private key",
         "the key must be whole, and its owner's alone: `chmod 600` its file (ansible_ssh_private_key_file)",
     ),
 )
-_TURNED_AWAY = re.compile(r"kex_exchange_identification", re.I)  # the connection is there, and ends before a login
+_TURNED_AWAY = re.compile(
+    r"kex_exchange_identification: (?!banner line)", re.I
+)  # the connection is there, and ends before a login
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
+# Why no login came about where something answers, and what helps.
+_NO_LOGIN = (
+    (
+        re.compile(r"system is (booting up|going down)|pam_nologin", re.I),
+        "the host lets nobody in yet",
+        "the host starts or stops: wait some minutes",
+    ),
+    (
+        re.compile(
+            r"banner exchange: .*invalid format|banner line contains|bad remote protocol version|"
+            r"protocol major versions|invalid ssh identification|bad packet length|corrupted mac|"
+            r"ssh_dispatch_run_fatal: .*(authentication code|signature|libcrypto|invalid|incomplete)",
+            re.I,
+        ),
+        "what answers is no sound sshd",
+        "another program may have that port, or a device in between changes what passes: compare ansible_host and"
+        " ansible_port",
+    ),
+)
 # What sudo itself says is a refusal. None are: a host name that it cannot resolve, a limit that it cannot set, and a
 # Python that is not there.
 _SUDO = re.compile(
@@ -149,6 +186,9 @@ def from_failure(
             f"(MaxStartups): check ansible_user and its key, wait a minute, then {try_by_hand(host)} must work{without}"
         )
         return Finding("permission", "error", host, f"the host closes the connection before a login: {said}", way_out)
+    if theirs := next((each for each in _NO_LOGIN if each[0].search(text)), None):
+        way_out = f"{theirs[2]}; {try_by_hand(host)} must work{without}"
+        return Finding("unreachable", "error", host, f"{theirs[1]}: {said}", way_out)
     way_out = f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work"
     if size == 2:
         way_out += "; if it is dead for good, docs/inventory.md (One Spark of a pair is dead) has the other one serve"

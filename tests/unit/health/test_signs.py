@@ -89,7 +89,28 @@ def test_a_process_at_its_own_limit_says_nothing_of_the_host() -> None:
     assert [cause.id for cause in why(of_group).causes] == ["group_limit"]
     assert [cause.id for cause in why(of_host).causes] == ["memory_short"]
     unseen = reading(oom_kills=3, events=None, unknown={"events": "no journal was found"})
-    assert "group_limit" not in [cause.id for cause in why(unseen).causes]
+    assert [(cause.id, cause.sure) for cause in why(unseen).causes] == [("memory_short", "possible")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ([{"critical_warning": 2}], "too_hot"),
+        ([{"critical_warning": 2}, {"media_errors": 9}], "disk_failing"),
+        ([{"critical_warning": 2, "used_percent": 95}], "disk_failing"),
+        ([{"critical_warning": 6}], "disk_failing"),
+    ],
+)
+def test_a_disk_that_is_only_hot_does_not_fail(changes: list[Record], cause: str) -> None:
+    assert [each.id for each in why(reading(disks=[health.disk(**each) for each in changes])).causes] == [cause]
+
+
+def test_one_error_of_the_disks_port_is_no_disk_that_fails() -> None:
+    port = "pcieport 0004:00:00.0: AER: Uncorrectable (Fatal) error message received from 0004:01:00.0"
+    dead = "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"
+    alone, both = (why(Example("", reading(), lines).made()).causes[0] for lines in ([port], [port, dead]))
+    assert {alone.id, both.id} == {"disk_failing"}
+    assert (alone.sure, both.sure) == ("possible", "likely")
 
 
 def test_a_sound_boot_has_no_cause() -> None:

@@ -227,7 +227,7 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
     known = {
         *("unclean_boot", "unclean_again", "silent_end", "end_serving", "service_failed", "log_xid"),
         *("disk_lost_power", "disk_kept_power", "display_thread", "gpu_back", "heat_throttled", "power_brake"),
-        *("pcie_ssd", "pcie_gpu", "disk_hot"),
+        *("pcie_ssd", "pcie_gpu", "disk_hot", "untold_kill"),
         *("rail_loss", "start_hung", "own_limit", "guard_rebooted", "guard_saw"),
         *("kernel_changed", "firmware_changed", "driver_changed"),
         *(f"service_{verdict}" for verdict in WAYS_OUT),

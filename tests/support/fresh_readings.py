@@ -1,0 +1,62 @@
+"""A sixth set of whole readings, as in unseen_readings.py; labelled when the sources of the words had been read."""
+
+from __future__ import annotations
+
+from tests.support import health
+from tests.support.health import BOOT, FORMER, NOW, boot, gpu, reading, sample, serving
+from tests.support.signs import API, NO_MEMORY, XID, four, of_gpus
+from tests.support.unseen_readings import Case, ended, said
+
+ABSENT = [sample(gpu=health.silent("absent"))]
+FAILED = "NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x51:1941)"
+CLOSED = (
+    "NVRM: The NVIDIA GPU 000f:01:00.0 (PCI ID: 10de:2e12)\n"
+    "NVRM: installed in this system requires use of the NVIDIA open kernel modules."
+)
+QUEUE = "r8127 0007:01:00.0 enP7s7: NETDEV WATCHDOG: CPU: {}: transmit queue 0 timed out {} ms"
+ROOT = "pcieport 000f:00:00.0: AER: Multiple Uncorrected (Fatal) error received: 000f:00:00.0"
+CORRECTED = ["{77}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 5",
+             "{77}[Hardware Error]: It has been corrected by h/w and requires no further action",
+             "{77}[Hardware Error]: event severity: corrected"]  # fmt: skip
+STALL = ["rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+         "watchdog: BUG: soft lockup - CPU#0 stuck for 71s! [khugepaged:34]"]  # fmt: skip
+
+SIXTH = (
+    Case("fault", "open-gpu-kernel-modules issue 1027, closed modules", "xid_169 gpu_absent",
+         said(reading(ABSENT), [CLOSED, "NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x22)"]),
+         "closed_modules gpu_lost"),
+    Case("fault", "open-gpu-kernel-modules issue 892, no memory for the GSP's image", "gpu_absent log_gpu_start",
+         said(reading(ABSENT), [NO_MEMORY, NO_MEMORY, "NVRM: kgspInitRm_IMPL: Error preparing GSP-RM image",
+                                "NVRM: RmInitAdapter: Cannot initialize GSP firmware RM", FAILED]), "gpu_lost"),
+    Case("fault", "csrutil/OpenWrt-NIC-Drivers issue 11, the wired card again and again", "log_wired_fault",
+         said(reading(), [QUEUE.format(3, 5010), QUEUE.format(0, 5010), QUEUE.format(3, 5160)]), "wired_card"),
+    Case("fault", "rwth-i6/returnn issue 1500, a fatal AER of the GPU's port", "xid_79 gpu_absent",
+         said(reading(ABSENT), [ROOT, "nvidia 000f:01:00.0: AER: can't recover (no error_detected callback)",
+                                XID.format("79, pid=1, name=python3, GPU has fallen off the bus.")]), "gpu_lost"),
+    Case("fault", "ovro-lwa/lwa-issues issue 117, a memory error, then the host was gone", "log_hardware_error",
+         said(ended(), ["EDAC MC0: 1 UE memory read error on CPU_SrcID#1_MC#1_Chan#2_DIMM#0 (channel:2 slot:0)",
+                        "{1}[Hardware Error]: event severity: recoverable"], 3760, FORMER), "hardware_error power_off"),
+    Case("fault", "oxidecomputer/crucible issue 1844, reads that time out, then the journal aborts", "log_disk",
+         said(reading(), ["nvme0n1: I/O Cmd(0x2) @ LBA 131209936, 200 blocks, I/O Error (sct 0x3 / sc 0x71) ",
+                          "I/O error, dev nvme0n1, sector 131209936 op 0x0:(READ) flags 0x80700 phys_seg 25",
+                          "Aborting journal on device nvme0n1p1-8."]), "disk_failing"),
+    Case("fault", "open-gpu-kernel-modules issue 971, nvidia-smi hangs after 66 days", "gpu_silent",
+         reading([sample(gpu=health.silent("silent"))], uptime_s=66.5 * 86400,
+                 boots=[boot(BOOT, NOW - 66.5 * 86400, NOW)]), "gpu_lost"),
+    Case("fault", "rancher/elemental-toolkit pull request 801, a stall and a lockup", "log_panic log_hung_task",
+         said(ended(), STALL, 3730, FORMER), "kernel_failed kernel_hung"),
+    Case("fault", "open-gpu-kernel-modules issue 1363, a hang without a word", "unclean_boot", ended(), "power_off"),
+    Case("sound", "nodejs/build issue 2894, corrected errors by the minute", "", said(reading(), CORRECTED * 20), ""),
+    Case("sound", "open-gpu-kernel-modules issues 1363 and 514, a boot with what each driver says", "",
+         said(of_gpus(*[gpu(208, 4.2)] * 3), [
+             "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+             "nvidia 000f:01:00.0: Direct firmware load for nvidia/580.142/gsp_log_ga10x.bin failed, error -2",
+             "NVRM: RmFetchGspRmImages: Failed to load gsp_log_*.bin, no GSP-RM logs will be printed (non-fatal)",
+         ]), ""),
+    Case("sound", "kiddin9/Kwrt issue 851, the wired link goes and comes", "",
+         said(reading([sample(rails=four())]), ["r8127: enP7s7: link down", "r8127: enP7s7: link up"]), ""),
+    Case("sound", "the start of a GPU that was tried again, and it serves", "",
+         said(of_gpus(*[gpu(2400, 84, 95)] * 3, serves=[serving(3, 100 * n) for n in range(3)]),
+              [FAILED, NO_MEMORY]), ""),
+    Case("sound", "a container with libraries of its own, the GPU answers", "", said(reading(), [API]), ""),
+)  # fmt: skip
