@@ -60,4 +60,5 @@ def too_small(name: str, memory_bytes: float, hosts: int) -> str:
     what = f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}"
     if said.weights:
         what = f"the files take {weights:.0f} GiB"
-    return f"{what}, {weights / hosts:.0f} on each of {host_count(hosts)}, and {safe:.0f} of {total:.0f} GiB are safe to take"
+    each = f"{weights / hosts:.0f} on each of {host_count(hosts)}"
+    return f"{what}, {each}, and {safe:.0f} of {total:.0f} GiB are safe to take"

@@ -161,7 +161,7 @@ def _is_far(wanted: str) -> bool:
 
 
 def _milder(severity: str, guessed: bool, unverified: bool) -> str:
-    """What is not sure refuses nothing, and a warning that rests on a guess and on a version that nobody knows is a note."""
+    """What is not sure refuses nothing, and a warning about a guess and a version that nobody knows is a note."""
     if severity == "error":
         return "warn" if guessed or unverified else "error"
     return "info" if guessed and unverified else severity

@@ -114,6 +114,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--moe-backend marlin", traits=MOE, quantization="gptq_int4"),
         made("--moe-backend marlin", traits=MOE, quantization="fp8"),
     ),
+    "marlin_width": (
+        made("-tp 4", traits=GDN, quantization="autoround_int4", version="0.19.1", hosts=4),
+        made("-tp 2", traits=GDN, quantization="autoround_int4", version="0.19.1", hosts=2),
+    ),
     "fp8_moe_flashinfer": (
         made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.19.0"),
         made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.24.0"),
@@ -130,6 +134,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "attention_fp8_kv": (
         made(FP8_CACHE, version="0.19.0"),
         made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", version="0.19.0"),
+    ),
+    "flashinfer_eager_fp8": (
+        made(f"{FP8_CACHE} --enforce-eager", traits=GDN, version="0.26.0"),
+        made(FP8_CACHE, traits=GDN, version="0.26.0"),
     ),
     "attention_flashinfer": (
         made("--attention-backend FLASHINFER", version="0.22.0"),
@@ -206,7 +214,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--enable-prefix-caching", model="a/Qwen3.8-Flash-Next"),
         made("--no-enable-prefix-caching", model="a/Qwen3.8-Flash-Next"),
     ),
-    "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", **env(TRITON_PTXAS_PATH="/usr/local/cuda/bin/ptxas"))),
+    "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", image="nvcr.io/nvidia/vllm:25.11-py3")),
     "fp8_kv_ministral": (
         made(FP8_CACHE, model="mistralai/Ministral-3-3B-Instruct-2512"),
         made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", model="mistralai/Ministral-3-3B-Instruct-2512"),
