@@ -299,6 +299,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(quantization="fp8", version="0.24.0", **env(VLLM_USE_DEEP_GEMM="0")),
     ),
     "mtp_async": (made(MTP), made(f"{MTP} --no-async-scheduling")),
+    "async_first_request": (made(version="0.14.0"), made("--no-async-scheduling", version="0.14.0")),
     "gemma_4_moe_mtp": (
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0"),
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0", **env(VLLM_USE_V2_MODEL_RUNNER="1")),
@@ -306,6 +307,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "lmcache_hybrid": (
         made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MAMBA, version="0.26.0"),
         made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MOE, version="0.26.0"),
+    ),
+    "lmcache_pair": (
+        made("--kv-offloading-backend lmcache", hosts=2, version="0.25.1"),
+        made("--kv-offloading-backend lmcache", version="0.25.1"),
     ),
     "disaggregated": (
         made(f"{KV_TRANSFER}.kv_connector NixlConnector"),

@@ -86,7 +86,8 @@ FAILED = {
     "world_too_large": Run("a/b", "-tp 2 -dp 2", hosts=2),
     "cuda_13_2_driver": Run("a/b", image="nvcr.io/nvidia/vllm:26.05-py3"),
     "gid_index_by_hand": Run("a/b", "-tp 2", hosts=2, environment="NCCL_IB_GID_INDEX=3"),
-    # vLLM issues 41477, 40260, 50331 and 54173, dgx-spark-playbooks issue 77, spark-vllm-docker issues 233 and 377, PR 90
+    # vLLM issues 41477, 40260, 50331 and 54173, dgx-spark-playbooks issue 77,
+    # spark-vllm-docker issues 233 and 377 and PR 90
     "mxfp4_backend": Run("openai/gpt-oss-120b", "--moe-backend triton", OWN, "0.20.0"),
     "mistral_small_4_mla": Run("mistralai/Mistral-Small-4-119B-2603-NVFP4", "", OWN, "0.19.2rc1.dev134"),
     "flashinfer_eager_fp8": Run("Qwen/Qwen3.6-35B-A3B-FP8", "--enforce-eager --kv-cache-dtype fp8", OWN, "0.26.0"),
