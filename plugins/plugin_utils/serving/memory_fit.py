@@ -61,6 +61,7 @@ class Load:
     draft: Draft | None = None
     measured: Measured | None = None
     ranks: int = 0  # of all LoRA adapters that it can have at once
+    tensor: int = 0  # --tensor-parallel-size
     others_gib: float = 0.0  # the share of a second service on each host, and what is pinned elsewhere
 
 
@@ -123,15 +124,15 @@ def kinds(geometry: Geometry) -> tuple[Attention, ...]:
     return tuple(found)
 
 
-def kv_bytes_per_token(geometry: Geometry, dtype: str = "auto", hosts: int = 1) -> float:
-    """Of the KV cache, on each host, of the layers that keep the whole context."""
-    tensor, pipeline = parallel(geometry, hosts)
+def kv_bytes_per_token(geometry: Geometry, dtype: str = "auto", hosts: int = 1, tensor: int = 0) -> float:
+    """Of the KV cache, on each host, of the layers that keep the whole context. `tensor` as of parallel."""
+    tensor, pipeline = parallel(geometry, hosts, tensor)
     return sum(_token(each, dtype, tensor) for each in kinds(geometry) if each.kind in _GROWING) / pipeline
 
 
-def window_bytes(geometry: Geometry, length: int, dtype: str = "auto", hosts: int = 1) -> float:
-    """Of one sequence in the layers that keep a window, on each host."""
-    tensor, pipeline = parallel(geometry, hosts)
+def window_bytes(geometry: Geometry, length: int, dtype: str = "auto", hosts: int = 1, tensor: int = 0) -> float:
+    """Of one sequence in the layers that keep a window, on each host. `tensor` as of parallel."""
+    tensor, pipeline = parallel(geometry, hosts, tensor)
     sliding = [each for each in kinds(geometry) if each.kind == "sliding"]
     return sum(_token(each, dtype, tensor) * min(length, each.window or length) for each in sliding) / pipeline
 
@@ -198,7 +199,7 @@ class _Sizes:
         self.weights = checkpoint.on_host.get(hosts, checkpoint.weight_gib / hosts)
         self.fixed, self.sure = fixed_parts(model, checkpoint, hosts, requests, load)
         self.sure |= {"weights": checkpoint.basis, "kv_cache": "computed", "state": "computed"}
-        self.own_per_token = kv_bytes_per_token(geometry, kv_dtype, hosts) / GIB
+        self.own_per_token = kv_bytes_per_token(geometry, kv_dtype, hosts, load.tensor) / GIB
         self.state = state_bytes(geometry, hosts) / GIB
         self.geometry, self.kv_dtype, self.hosts = geometry, kv_dtype, hosts
         self.draft_per_token = self._draft_per_token(load.draft)
@@ -234,7 +235,8 @@ class _Sizes:
         if draft is None:
             return 0.0
         if draft.geometry:
-            return kv_bytes_per_token(draft.geometry, self.kv_dtype, 1 if draft.alone else self.hosts) / GIB
+            hosts = 1 if draft.alone else self.hosts
+            return kv_bytes_per_token(draft.geometry, self.kv_dtype, hosts, self.load.tensor) / GIB
         keeping = sum(each.layers for each in kinds(self.geometry) if each.kind in _GROWING)
         return self.own_per_token * draft.layers / keeping if keeping else 0.0
 
@@ -263,8 +265,8 @@ class _Sizes:
             replace(each, window=each.window + chunk) if each.kind == "sliding" and each.window else each
             for each in kinds(geometry)
         )
-        one = window_bytes(geometry, length, self.kv_dtype, hosts)
-        largest = window_bytes(replace(geometry, attention=sliding), length, self.kv_dtype, hosts)
+        how = (length, self.kv_dtype, hosts, self.load.tensor)
+        one, largest = window_bytes(geometry, *how), window_bytes(replace(geometry, attention=sliding), *how)
         return self.times * ((requests - 1) * one + largest) / GIB
 
     def parts(self, length: int, requests: int) -> dict[str, float]:
@@ -356,7 +358,7 @@ def fixed_parts(
             whole = checkpoint.weight_gib / max(1, model.geometry.layers) * load.draft.layers
         found["draft"], sure["draft"] = whole / (1 if load.draft.alone else hosts), load.draft.basis
     if load.ranks:
-        tensor, pipeline = parallel(model.geometry, hosts)
+        tensor, pipeline = parallel(model.geometry, hosts, load.tensor)
         found["adapters"] = load.ranks * lora.numbers(model, tensor) * _BYTES["auto"] / pipeline / GIB
     if not model.geometry.hidden:
         overhead = _constant("overhead") + ("multimodal" in model.traits) * _constant("multimodal_overhead")

@@ -23,18 +23,25 @@ class Named:
 
     quantization: str | None
     traits: frozenset[str]
-    parameters: float  # billions; 0: the name has no number
+    parameters: float  # billions; 0: nobody knows
+    weights: float = 0.0  # GiB of its files; 0: they follow from the parameters
 
 
 def read(name: str) -> Named:
     """Take format, family and size from a name."""
     said = catalog.load("models")["named"]
     total = _TOTAL.search(name)
+    number = float(total[1]) * _BILLIONS[total[2].upper()] if total else 0.0
     return Named(
         quantization=next(iter(_found(said["formats"]["value"], name)), None),
         traits=frozenset([*_found(said["families"]["value"], name), *(["moe"] if _ACTIVE.search(name) else [])]),
-        parameters=float(total[1]) * _BILLIONS[total[2].upper()] if total else 0.0,
+        parameters=_first(said["sizes"]["value"], name) or number,
+        weights=_first(said["weights"]["value"], name),
     )
+
+
+def _first(amounts: dict[str, float], name: str) -> float:
+    return next((amount for pattern, amount in amounts.items() if re.search(pattern, name, re.IGNORECASE)), 0.0)
 
 
 def _found(patterns: dict[str, str], name: str) -> list[str]:
@@ -45,12 +52,13 @@ def too_small(name: str, memory_bytes: float, hosts: int) -> str:
     """Say why the weights that a name promises do not fit the hosts; empty where they may."""
     said, bits = read(name), catalog.load("models")["bits"]
     form = said.quantization or min(bits, key=lambda each: float(bits[each]))
-    weights = said.parameters * 1e9 * bits[form] / 8 / memory_fit.GIB
+    weights = said.weights or said.parameters * 1e9 * bits[form] / 8 / memory_fit.GIB
     total = memory_bytes / memory_fit.GIB
     safe = memory_fit.highest_utilization(total) * total
     if weights / hosts <= safe:
         return ""
-    return (
-        f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}, {weights / hosts:.0f} on each of "
-        f"{host_count(hosts)}, and {safe:.0f} of {total:.0f} GiB are safe to take"
-    )
+    what = f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}"
+    if said.weights:
+        what = f"the files take {weights:.0f} GiB"
+    each = f"{weights / hosts:.0f} on each of {host_count(hosts)}"
+    return f"{what}, {each}, and {safe:.0f} of {total:.0f} GiB are safe to take"

@@ -76,6 +76,7 @@ class Profile:
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
     uneven: str = ""  # what of a layer does not divide by the hosts that are to share it; empty: all, or nobody knows
     cuda: str | None = None  # of the image; None: unknown
+    lacks: frozenset[str] = frozenset()  # of the image: what was looked for and not found
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
     engine: str = ""  # why vLLM itself, asked before, does not take it
     doubts: tuple[str, ...] = ()  # what of its configuration was read with care, as it is not known here
@@ -127,7 +128,7 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
         return None
     if not version and wanted and (rule["severity"] == "info" or _of_version_alone(rule["match"])):
         return None
-    if not version and facts.profile.version and _is_old(wanted):
+    if not version and facts.profile.version and _is_far(wanted):
         return None
     seen = _matched(rule["match"], facts)
     if seen is None:
@@ -145,29 +146,31 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     sure = verified or not wanted
     # A version older than all that were looked at is in the rule's own range: a name that is guessed adds no doubt.
     old = version is not None and bool(wanted) and version < Version(architectures.releases()[0])
-    severity = _milder(rule["severity"], guessed and (sure or not old), not sure)
+    looked = facts.profile.lacks.issuperset(rule["match"].get("lacks", ()))
+    severity = _milder(rule["severity"], (guessed and (sure or not old)) or not looked, not sure)
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
 
 
 @cache
-def _is_old(wanted: str) -> bool:
-    """Whether a range has no release that a build without one may be near: such a build is unknown, and not old."""
+def _is_far(wanted: str) -> bool:
+    """Whether a build without a release is likely none of a range: of old releases, or of a single one."""
     old = catalog.load("rules")["old"]["value"]
-    near = _specifier(wanted).filter(architectures.releases())
-    return not any(release not in _specifier(old) for release in near)
+    near = [release for release in map(Version, architectures.releases()) if release in _specifier(wanted)]
+    single = bool(wanted) and len({release.release[:2] for release in near}) == 1
+    return single or not any(release not in _specifier(old) for release in near)
 
 
 def _milder(severity: str, guessed: bool, unverified: bool) -> str:
-    """What is not sure refuses nothing, and what rests on a name and on a version that nobody knows is a note."""
-    if guessed and unverified:
-        return "info"
-    return "warn" if severity == "error" and (guessed or unverified) else severity
+    """What is not sure refuses nothing, and a warning about a guess and a version that nobody knows is a note."""
+    if severity == "error":
+        return "warn" if guessed or unverified else "error"
+    return "info" if guessed and unverified else severity
 
 
 def _of_version_alone(match: Mapping[str, Any]) -> bool:
     """Whether nothing that was said makes it match. Of an unknown version one rule speaks, and not all of these."""
     said = any(condition != "unset" for condition in match.get("environment", {}).values())
-    return not said and not match.keys() & {"flags", "quantization", "model", "executor", "any"}
+    return not said and not match.keys() & {"flags", "quantization", "model", "image", "executor", "any"}
 
 
 @cache
@@ -295,6 +298,10 @@ def _model(wanted: str, facts: _Facts) -> list[str] | None:
     return [facts.profile.model] if re.search(wanted, facts.profile.model, re.IGNORECASE) else None
 
 
+def _image(wanted: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.image] if re.search(wanted, facts.profile.image) else None
+
+
 def _all_of(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     return [f"a model that is {' and '.join(wanted)}"] if facts.profile.traits.issuperset(wanted) else None
 
@@ -305,7 +312,8 @@ def _contains(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
 
 def _lacks(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     missing = [word for word in wanted if word not in facts.profile.contains]
-    return [f"{facts.profile.image} is not known to contain {', '.join(missing)}"] if missing else None
+    known = "has no" if facts.profile.lacks.issuperset(missing) else "is not known to contain"
+    return [f"{facts.profile.image} {known} {', '.join(missing)}"] if missing else None
 
 
 def _container(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
@@ -433,6 +441,7 @@ _MATCHERS: dict[str, Any] = {
     "flags": _flags,
     "environment": _environment,
     "model": _model,
+    "image": _image,
     "quantization": _quantization,
     "executor": _executor,
     "traits": _all_of,

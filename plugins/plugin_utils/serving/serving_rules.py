@@ -163,6 +163,7 @@ def profile(command: Command) -> rules.Profile:
         image=command.image,
         version=version,
         contains=image.contains if image else frozenset(),
+        lacks=image.lacks if image else frozenset(),
         cuda=image.cuda if image else None,
         args=command.args,
         environment=dict(command.environment),

@@ -77,6 +77,7 @@ def load(flags: Flags, model: Model, draft: ModelFacts | None) -> Load:
         pinned_gib=_size(flags, "--kv-cache-memory-bytes") / GIB,
         draft=_draft(flags, model, draft),
         ranks=lora.ranks(flags),
+        tensor=int(_size(flags, "--tensor-parallel-size")),
     )
 
 

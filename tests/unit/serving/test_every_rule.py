@@ -16,6 +16,8 @@ GDN, MLA, SEES = frozenset({"moe", "gdn_hybrid"}), frozenset({"moe", "mla"}), fr
 MAMBA = frozenset({"moe", "mamba_hybrid"})
 FP8_CACHE = "--kv-cache-dtype fp8"
 MTP = '--speculative-config {"method":"mtp"}'
+DSPARK = '--speculative-config {"method":"dspark","num_speculative_tokens":5}'
+SUPER = "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4"
 DFLASH = '--speculative-config {"method":"dflash","model":"a/b","num_speculative_tokens":8'
 KV_TRANSFER = "--kv-transfer-config"
 RAY: dict[str, Any] = {"hosts": 2, "executor": "ray"}
@@ -84,6 +86,11 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "moe_marlin_bf16": (made("--moe-backend marlin", traits=MOE), made("--moe-backend triton", traits=MOE)),
     "moe_kernel_absent": (made("--moe-backend flashinfer_trtllm"), made("--moe-backend triton")),
+    "moe_deep_gemm": (made("--moe-backend deep_gemm"), made("--moe-backend triton")),
+    "mxfp4_backend": (
+        made("--moe-backend triton", quantization="mxfp4"),
+        made("--moe-backend marlin", quantization="mxfp4"),
+    ),
     "nvfp4_moe": (made(**nv(version="0.19.0")), made("--moe-backend marlin", **nv(version="0.19.0"))),
     "nvfp4_linear": (
         made(**nv(DENSE, version="0.19.0")),
@@ -107,6 +114,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--moe-backend marlin", traits=MOE, quantization="gptq_int4"),
         made("--moe-backend marlin", traits=MOE, quantization="fp8"),
     ),
+    "marlin_width": (
+        made("-tp 4", traits=GDN, quantization="autoround_int4", version="0.19.1", hosts=4),
+        made("-tp 2", traits=GDN, quantization="autoround_int4", version="0.19.1", hosts=2),
+    ),
     "fp8_moe_flashinfer": (
         made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.19.0"),
         made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.24.0"),
@@ -124,6 +135,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(FP8_CACHE, version="0.19.0"),
         made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", version="0.19.0"),
     ),
+    "flashinfer_eager_fp8": (
+        made(f"{FP8_CACHE} --enforce-eager", traits=GDN, version="0.26.0"),
+        made(FP8_CACHE, traits=GDN, version="0.26.0"),
+    ),
     "attention_flashinfer": (
         made("--attention-backend FLASHINFER", version="0.22.0"),
         made("--attention-backend FLASHINFER", version="0.24.0"),
@@ -135,6 +150,43 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "mla_kernels": (
         made(traits=MLA, version="0.22.0"),
         made("--attention-backend TRITON_MLA", traits=MLA, version="0.22.0"),
+    ),
+    "deepseek_v4_early": (
+        made(model="deepseek-ai/DeepSeek-V4-Flash", version="0.22.0"),
+        made(model="deepseek-ai/DeepSeek-V4-Flash", version="0.28.0"),
+    ),
+    "deepseek_v4_drafts": (
+        made(DSPARK, model="deepseek-ai/DeepSeek-V4-Flash-0731", version="0.26.0"),
+        made(MTP, model="deepseek-ai/DeepSeek-V4-Flash-0731", version="0.26.0"),
+    ),
+    "deepseek_v4_drafts_028": (
+        made(DSPARK, model="deepseek-ai/DeepSeek-V4-Flash-0731", version="0.28.0", hosts=2),
+        made(DSPARK, model="deepseek-ai/DeepSeek-V4-Flash-0731", version="0.28.0"),
+    ),
+    "deepseek_v4_027": (
+        made(model="deepseek-ai/DeepSeek-V4-Flash", version="0.27.1"),
+        made(model="deepseek-ai/DeepSeek-V4-Flash", version="0.28.0"),
+    ),
+    "glm_5_3_stock": (
+        made(model="a/GLM-5.3-Flash-NVFP4", image="vllm/vllm-openai:glm53-flash-arm64-cu130", version="0.28.0"),
+        made(model="a/GLM-5.3-Flash-NVFP4", image="a/vllm-glm53-flash:sm121", version="0.28.0"),
+    ),
+    "gemma_4_flashinfer": (
+        made("--attention-backend FLASHINFER", model="google/gemma-4-31B-it", version="0.19.1"),
+        made("--attention-backend TRITON_ATTN", model="google/gemma-4-31B-it", version="0.19.1"),
+    ),
+    "deepseek_v4_1": (
+        made(model="deepseek-ai/DeepSeek-V4.1-Flash", version="0.29.0"),
+        made(model="deepseek-ai/DeepSeek-V4-Flash", version="0.29.0"),
+    ),
+    "mistral_small_4_mla": (
+        made(model="mistralai/Mistral-Small-4-119B-2603-NVFP4", version="0.19.2"),
+        made(model="mistralai/Mistral-Small-4-119B-2603-NVFP4", version="0.26.0"),
+    ),
+    "nvfp4_kv_cache": (made("--kv-cache-dtype nvfp4"), made(FP8_CACHE)),
+    "turboquant_hybrid": (
+        made("--kv-cache-dtype turboquant_k8v4", traits=GDN, version="0.26.0"),
+        made("--kv-cache-dtype turboquant_k8v4", version="0.26.0"),
     ),
     "cuda12_fp8_blocks": (
         made(quantization="fp8", cuda="12.9"),
@@ -158,10 +210,14 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made('--speculative-config {"method":"mtp","num_speculative_tokens":5}', model="a/Qwen3.8-Flash-Next"),
         made('--speculative-config {"method":"mtp","num_speculative_tokens":4}', model="a/Qwen3.8-Flash-Next"),
     ),
-    "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", **env(TRITON_PTXAS_PATH="/usr/local/cuda/bin/ptxas"))),
+    "flash_next_prefix": (
+        made("--enable-prefix-caching", model="a/Qwen3.8-Flash-Next"),
+        made("--no-enable-prefix-caching", model="a/Qwen3.8-Flash-Next"),
+    ),
+    "ptxas_old": (made(version="0.12.0"), made(version="0.12.0", image="nvcr.io/nvidia/vllm:25.11-py3")),
     "fp8_kv_ministral": (
         made(FP8_CACHE, model="mistralai/Ministral-3-3B-Instruct-2512"),
-        made(FP8_CACHE, model="mistralai/Ministral-3-8B-Instruct-2512"),
+        made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", model="mistralai/Ministral-3-3B-Instruct-2512"),
     ),
     "fp8_kv_scales": (made(FP8_CACHE), made("--kv-cache-dtype auto")),
     "mxfp4_other_model": (
@@ -220,11 +276,30 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0"),
     ),
     "dflash_unfilled_024": (made(f"{DFLASH}}}", version="0.24.0"), made(f"{DFLASH}}}", version="0.25.0")),
+    "lora_nvfp4": (made("--enable-lora", **nv()), made("--enable-lora --moe-backend marlin", **nv())),
+    "lora_experts": (
+        made("--enable-lora", traits=MOE, quantization="awq_int4", version="0.17.0"),
+        made("--enable-lora", traits=MOE, quantization="awq_int4", version="0.18.0"),
+    ),
+    "nvfp4_copies": (
+        made(model="poolside/Laguna-S-2.1-NVFP4", version="0.26.0"),
+        made("--moe-backend flashinfer_cutlass", model="poolside/Laguna-S-2.1-NVFP4", version="0.26.0"),
+    ),
+    "modelopt_mixed": (made(version="0.15.1", model=SUPER), made(version="0.17.1", model=SUPER)),
+    "modelopt_w4a16": (
+        made(model="nvidia/Qwen3.6-27B-NVFP4", version="0.23.1"),
+        made(model="nvidia/Qwen3.6-27B-NVFP4", version="0.24.0"),
+    ),
+    "wna16_repeats": (
+        made(model="moonshotai/Kimi-K2.5", version="0.19.1"),
+        made(model="nvidia/Kimi-K2.5-NVFP4", version="0.19.1"),
+    ),
     "deep_gemm_024": (
         made(quantization="fp8", version="0.24.0"),
         made(quantization="fp8", version="0.24.0", **env(VLLM_USE_DEEP_GEMM="0")),
     ),
     "mtp_async": (made(MTP), made(f"{MTP} --no-async-scheduling")),
+    "async_first_request": (made(version="0.14.0"), made("--no-async-scheduling", version="0.14.0")),
     "gemma_4_moe_mtp": (
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0"),
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0", **env(VLLM_USE_V2_MODEL_RUNNER="1")),
@@ -232,6 +307,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "lmcache_hybrid": (
         made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MAMBA, version="0.26.0"),
         made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MOE, version="0.26.0"),
+    ),
+    "lmcache_pair": (
+        made("--kv-offloading-backend lmcache", hosts=2, version="0.25.1"),
+        made("--kv-offloading-backend lmcache", version="0.25.1"),
     ),
     "disaggregated": (
         made(f"{KV_TRANSFER}.kv_connector NixlConnector"),
@@ -276,12 +355,24 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--load-format fastsafetensors", model="google/gemma-4-31b", version="0.22.0"),
         made("--load-format fastsafetensors", model="google/gemma-4-31b", version="0.23.0"),
     ),
+    "fastsafetensors_pair": (
+        made("--load-format fastsafetensors", hosts=2, version="0.15.1"),
+        made("--load-format fastsafetensors", version="0.15.1"),
+    ),
+    "instanttensor_drafts": (
+        made(f"{MTP} --load-format instanttensor", model="a/GLM-5.3-Flash", hosts=2),
+        made(f"{MTP} --load-format safetensors", model="a/GLM-5.3-Flash", hosts=2),
+    ),
     "ready_timeout": (
         made(hosts=2, **env(VLLM_ENGINE_READY_TIMEOUT_S="900")),
         made(hosts=2, **env(VLLM_ENGINE_READY_TIMEOUT_S="1800")),
     ),
     "environment_unchecked": (bare(), made()),
     "architecture_gone": (made(architecture=GONE, version="0.33.0"), made(architecture=GONE, version="0.17.0")),
+    "parser_of_another": (
+        made("--reasoning-parser step3p5", model="nvidia/Nemotron-3.5-Lightning"),
+        made("--reasoning-parser nemotron_v3", model="nvidia/Nemotron-3.5-Lightning"),
+    ),
     "tool_choice_without_parser": (
         made("--enable-auto-tool-choice"),
         made("--enable-auto-tool-choice --tool-call-parser hermes"),
@@ -320,6 +411,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "nnodes_with_ray": (made("--nnodes 2", **RAY), made("--nnodes 2", hosts=2)),
     "ray_missing": (made(**RAY, contains=frozenset()), made(**RAY)),
+    "ray_pipeline": (
+        made("-pp 2", **RAY, version="0.19.1"),
+        made("-pp 2", hosts=2, version="0.19.1"),
+    ),
     "ray_memory_monitor": (made(**RAY), made(**RAY, **env(RAY_memory_monitor_refresh_ms="0"))),
     "ray_token": (made(**RAY), made(**RAY, **env(RAY_AUTH_MODE="token"))),
     "rdma_off": (made(hosts=2, **env(NCCL_IB_DISABLE="1")), made(hosts=2, **env(NCCL_IB_DISABLE="0"))),

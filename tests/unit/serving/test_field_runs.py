@@ -86,6 +86,28 @@ FAILED = {
     "world_too_large": Run("a/b", "-tp 2 -dp 2", hosts=2),
     "cuda_13_2_driver": Run("a/b", image="nvcr.io/nvidia/vllm:26.05-py3"),
     "gid_index_by_hand": Run("a/b", "-tp 2", hosts=2, environment="NCCL_IB_GID_INDEX=3"),
+    # vLLM issues 41477, 40260, 50331 and 54173, dgx-spark-playbooks issue 77,
+    # spark-vllm-docker issues 233 and 377 and PR 90
+    "mxfp4_backend": Run("openai/gpt-oss-120b", "--moe-backend triton", OWN, "0.20.0"),
+    "mistral_small_4_mla": Run("mistralai/Mistral-Small-4-119B-2603-NVFP4", "", OWN, "0.19.2rc1.dev134"),
+    "flashinfer_eager_fp8": Run("Qwen/Qwen3.6-35B-A3B-FP8", "--enforce-eager --kv-cache-dtype fp8", OWN, "0.26.0"),
+    "flash_next_prefix": Run(
+        "RadixArk/Qwen3.8-Flash-Next-NVFP4", "-tp 2 --enable-prefix-caching", OWN, DEVELOPMENT, hosts=2
+    ),
+    "modelopt_mixed": Run(
+        "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", image="nvcr.io/nvidia/vllm:26.02-py3", version=""
+    ),
+    "ray_pipeline": Run(
+        "Intel/Qwen3.5-397B-A17B-int4-AutoRound",
+        "-tp 1 -pp 3 --distributed-executor-backend ray",
+        OWN,
+        "0.20.1rc1.dev152",
+        hosts=3,
+    ),
+    "instanttensor_drafts": Run(
+        "RedHatAI/GLM-5.3-Flash-NVFP4", f"-tp 2 --load-format instanttensor {DRAFTS}", OWN, DEVELOPMENT, hosts=2
+    ),
+    "marlin_width": Run("Intel/Qwen3.5-397B-A17B-int4-AutoRound", "-tp 4", OWN, "0.17.1", hosts=4),
     "memory_fit": Run("acme/Model-400B-A20B-FP8", "-tp 2", hosts=2),
     "nvfp4_moe": Run("acme/Model-30B-A3B-NVFP4", image="vllm/vllm-openai:v0.19.0"),
 }
@@ -123,6 +145,28 @@ WORKED = {
         "-tp 2 --enable-expert-parallel --attention-backend TRITON_ATTN --quantization gptq_marlin",
         "nvcr.io/nvidia/vllm:26.04-py3",
         hosts=2,
+    ),
+    # inference-atlas PR 13 and 14, spark-vllm-docker issues 186 and 256, recipe-registry issue 13
+    "Gemma 4 E2B with 0.27.1": Run("google/gemma-4-E2B-it", image="vllm/vllm-openai:v0.27.1"),
+    "int4 without drafts": Run(
+        "Intel/Qwen3.5-122B-A10B-int4-AutoRound",
+        "--enable-prefix-caching --load-format fastsafetensors",
+        OWN,
+        "0.19.1rc1.dev219",
+    ),
+    "AWQ over Ray in an image of one's own": Run(
+        "cyankiwi/MiniMax-M2.7-AWQ-4bit",
+        "-tp 2 --distributed-executor-backend ray",
+        OWN,
+        "0.20.1rc1.dev152",
+        hosts=2,
+        environment="RAY_memory_monitor_refresh_ms=0",
+    ),
+    "drafts of Qwen3.8-Flash-Next on two": Run(
+        "RadixArk/Qwen3.8-Flash-Next-NVFP4", "-tp 2 " + DRAFTS, OWN, DEVELOPMENT, hosts=2
+    ),
+    "a small one with NGC 26.08": Run(
+        "Qwen/Qwen2.5-1.5B-Instruct", "--kv-cache-memory-bytes 4G", "nvcr.io/nvidia/vllm:26.08-py3"
     ),
     "fp4 of ModelOpt": Run("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "--quantization fp4", version="0.26.0"),
     "fp4 of an unknown checkpoint": Run("acme/Model-NVFP4", "--quantization fp4", version="0.26.0"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 
 from tests.support.memory_fit import CASES, Case, fit, known
@@ -131,6 +131,14 @@ def test_a_kv_head_is_not_cut_and_a_latent_is_everywhere() -> None:
         == memory_fit.kv_bytes_per_token(latent, "auto")
         == 61 * 576 * 2
     )
+
+
+def test_hosts_that_share_layers_by_wish_hold_half_of_the_latents_each() -> None:
+    """Each layer on both hosts keeps its latent on both; half of the layers on each keep half."""
+    model, checkpoint = known("deepseek-ai/DeepSeek-V3")
+    loads = [speculation.load(flags, model, None) for flags in ({}, {"--tensor-parallel-size": "1"})]
+    both, half = (memory_fit.fit(model, checkpoint, 10**13, 2, 8192, 1, load=each).need["kv_cache"] for each in loads)
+    assert both == 2 * half > 0
 
 
 @pytest.mark.parametrize(

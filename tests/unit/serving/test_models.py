@@ -152,7 +152,8 @@ def test_an_image_that_nobody_described_is_unknown(reference: str) -> None:
 
 def test_a_listed_digest_names_its_image(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = "sha256:" + "a" * 64
-    entry = {**catalog.load("images")["images"][3], "digests": [digest]}
+    (known,) = [each for each in catalog.load("images")["images"] if each.get("version") == "0.19.0"]
+    entry = {**known, "digests": [digest]}
     monkeypatch.setattr(catalog, "load", lambda _name: {"images": [entry]})
     found = models.image(f"registry.example/mirror/vllm@{digest}")
     assert found and found.version == "0.19.0" and found.digest == digest

@@ -29,6 +29,9 @@ NVFP4 = frozenset({"moe"})
         ("mistralai/Mixtral-8x7B", None, {"moe"}, 0),
         ("acme/A17B-words", None, set(), 0),
         ("/models/mine", None, set(), 0),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", None, {"moe"}, 109),
+        ("lukealonso/GLM-4.6-NVFP4", "nvfp4", {"moe"}, 355),
+        ("zai-org/GLM-4.7-Flash", None, {"moe", "mla"}, 0),
     ],
 )
 def test_a_name_is_read(name: str, quantization: str | None, traits: set[str], parameters: float) -> None:
@@ -43,6 +46,9 @@ def test_a_name_is_read(name: str, quantization: str | None, traits: set[str], p
         ("acme/Model-400B-FP8", 4, ""),
         ("acme/Model-120B-NVFP4", 1, ""),
         ("acme/Model", 1, ""),
+        ("RadixArk/Qwen3.8-Flash-Next-NVFP4", 1, "the files take 126 GiB, 126 on each of 1 host"),
+        ("RadixArk/Qwen3.8-Flash-Next-NVFP4", 2, ""),
+        ("nvidia/MiniMax-M2.7-NVFP4", 1, "229 billion parameters take 120 GiB in nvfp4"),
     ],
 )
 def test_weights_that_a_name_promises(name: str, hosts: int, says: str) -> None:
@@ -74,6 +80,7 @@ def test_what_was_said_otherwise_is_no_guess() -> None:
     assert only("utilization_above_090", profile("--gpu-memory-utilization 0.95", by_name=True)).refuses
 
 
-def test_a_name_and_an_unknown_version_make_a_note() -> None:
+def test_a_name_and_an_unknown_version_refuse_nothing_and_are_no_silence() -> None:
     unknown = profile(model="acme/M-NVFP4", quantization="nvfp4", traits=NVFP4, version=None, by_name=True)
-    assert {each.severity for each in judge(unknown) if "name alone" in each.text} == {"info"}
+    found = {each.id: each.severity for each in judge(unknown) if "name alone" in each.text}
+    assert (found["nvfp4_moe"], found["nvfp4_young"]) == ("warn", "info")

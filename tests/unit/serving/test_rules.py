@@ -161,6 +161,27 @@ def test_a_build_after_the_last_release_of_a_range_may_have_the_correction(versi
     assert only("gemma_4_moe_mtp", drafting).severity == severity
 
 
+def test_a_build_without_a_release_is_not_taken_for_a_single_one() -> None:
+    """dflash_attention_026 is about 0.26 alone; mtp_async is about many."""
+    drafts = [f'--speculative-config {{"method":"{method}","model":"a/b"}}' for method in ("dflash", "mtp")]
+    names = ("dflash_attention_026", "mtp_async")
+    for version, speaks in (("0.1.dev20073+g8e685d198", [False, True]), (None, [True, True])):
+        found = [ids(judge(profile(each, version=version))) for each in drafts]
+        assert [name in each for name, each in zip(names, found, strict=True)] == speaks
+
+
+def test_what_nobody_looked_for_in_an_image_refuses_nothing() -> None:
+    ray: dict[str, Any] = {"hosts": 2, "executor": "ray", "contains": frozenset()}
+    found = [only("ray_missing", profile(**ray, lacks=frozenset(lacks))) for lacks in ({"ray"}, set())]
+    assert [each.severity for each in found] == ["error", "warn"]
+    assert ["has no ray" in each.text for each in found] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["--attention-backend", "--attention-config.backend", "-ac.backend"])
+def test_a_backend_is_seen_however_it_is_written(name: str) -> None:
+    assert "attention_kernel_absent" in ids(judge(profile(f"{name} FLASHMLA")))
+
+
 @pytest.mark.parametrize(
     ("args", "hosts", "said"),
     [
@@ -262,7 +283,7 @@ def test_a_rule_holds_for_a_version_that_was_looked_at(rule: dict[str, Any]) -> 
     both = SpecifierSet(rule.get("versions", "")) & SpecifierSet(
         rule.get("verified", catalog.load("rules")["verified"])
     )
-    looked_at = [*map(str, vllm_cli.versions()), "0.12.0", "0.19.1", "0.20.2", "0.25.0", "0.27.0"]
+    looked_at = [*map(str, vllm_cli.versions()), "0.12.0", "0.14.0", "0.19.1", "0.20.2", "0.25.0", "0.27.0"]
     assert any(both.contains(version) for version in looked_at)
 
 

@@ -88,6 +88,7 @@ class Row:
             image=self.image.reference,
             version=self.image.version,
             contains=self.image.contains,
+            lacks=known.lacks if (known := models.image(self.image.reference)) else frozenset(),
             args=tuple(self.args.split()),
             environment=self.environment,
             hosts=self.hosts,
@@ -208,7 +209,7 @@ WRONG = [
         refused=these("host_header_bypass", "public_without_key")),
     Row("004:355", "a flag of this thread on an image without the package", "Qwen/Qwen3.5-35B-A3B",
         "--gpu-memory-utilization 0.7 --load-format fastsafetensors", image=INJECTED,
-        refused=these("fastsafetensors_missing")),
+        warned=these("fastsafetensors_missing")),
 ]  # fmt: skip
 
 WORKED = [
@@ -345,7 +346,7 @@ SAID = [row for row in WRONG if not row.image.contains - these("ray", "fastsafet
 
 @pytest.mark.parametrize("row", SAID, ids=named)
 def test_the_role_refuses_what_a_seed_says_not_to_do(row: Row) -> None:
-    rendered = by_the_role(row, vllm_accept={} if row.refused & set(PACKAGE) else PACKAGE)
+    rendered = by_the_role(row, vllm_accept={} if (row.refused | row.warned) & set(PACKAGE) else PACKAGE)
     assert refusing(rendered) - {"memory_fit"} == row.refused - NEVER_SAID
     warned = {each["id"] for each in rendered.findings if each["severity"] == "warn"}
     assert row.warned - NEVER_SAID <= warned

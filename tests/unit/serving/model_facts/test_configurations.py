@@ -243,6 +243,14 @@ def test_an_index_of_sparse_attention_is_counted_where_it_is(tmp_path: Path) -> 
     assert kv(facts({"architectures": ["X"], **plain, "sparse_attention_config": off}, tmp_path)) == 122880
 
 
+@pytest.mark.parametrize(("function", "matrices"), [("swiglu", 3), ("gelu", 2)])
+def test_nomic_has_a_gate_where_its_function_says_so(function: str, matrices: int, tmp_path: Path) -> None:
+    """nomic-embed-text-v1.5 has 137 million parameters with it, v2-moe 475 without."""
+    said = {"model_type": "nomic_bert", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_inner": 256, "vocab_size": 100}
+    found = facts({"architectures": ["NomicBertModel"], **said, "activation_function": function}, tmp_path)
+    assert found.parameters == 100 * 64 + 2 * (4 * 64 * 64 + matrices * 64 * 256)
+
+
 def test_experts_of_a_latent_are_as_wide_as_it(tmp_path: Path) -> None:
     """Kimi-K3: 896 experts of 3,584 numbers in 92 layers, 2.8 T in all."""
     said = {"num_experts": 896, "num_experts_per_token": 16, "moe_intermediate_size": 3072, "first_k_dense_replace": 1}
