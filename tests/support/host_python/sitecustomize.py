@@ -1,6 +1,6 @@
 """Python of a host that a test plays takes Ansible from this machine's environment, which has it compiled.
 
-A module brings Ansible's files in an archive, and Python compiles them anew in each process: 0.4 of its 0.5 CPU seconds.
+A module brings Ansible's files in an archive, and Python compiles them anew in each process: half of its CPU seconds.
 They are the same files. Each Python reads this file by its name, if the folder is in its PYTHONPATH.
 """
 
