@@ -8,10 +8,15 @@ from functools import cache
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from gb10_fleet import answers
+
+# To put the commands together is half of what a command line of a test costs. They are the same for all.
+typer.testing._get_command = cache(typer.main.get_command)
 
 
 @cache

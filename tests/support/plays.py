@@ -21,6 +21,7 @@ from tests.support import starter
 from tests.support.proofs import facts
 
 ROOT = Path(__file__).parents[2]
+HOST_PYTHON = Path(__file__).with_name("host_python")
 
 # The destination names the kind of host, and its folder. What is left of the arguments is run here.
 SSH = """#!/bin/bash
@@ -65,8 +66,9 @@ def put_ssh(folder: Path, script: str) -> None:
 
 def environment(folder: Path, collections: Path = ROOT / "collections") -> dict[str, str]:
     """Of a command that runs playbooks in a folder of its own: nothing of the user's, but PATH."""
+    path = os.pathsep.join(filter(None, [str(HOST_PYTHON), os.environ.get("PYTHONPATH")]))
     return {
-        **os.environ,
+        **os.environ, "PYTHONPATH": path,
         "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
         "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "ANSIBLE_INJECT_FACT_VARS": "0",

@@ -38,7 +38,6 @@ def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("command", "option", "shows"),
     [
-        ("drift", "--list-hosts", "      spark-a"),
         ("site", "--list-hosts", "      spark-b"),
         ("site", "--list-tags", "TASK TAGS: [always, doctor]"),
         ("doctor", "--list-tasks", "Look at all hosts at once"),

@@ -22,9 +22,9 @@ def typed() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_no_document_types_an_option_that_a_command_does_not_have() -> None:
-    found, wrong = 0, []
+    found, wrong, whole = 0, [], get_command(cli.app)
     for line, words in typed():
-        command = get_command(cli.app)
+        command = whole
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
         known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"-k", "-K", "-J", "-v"}

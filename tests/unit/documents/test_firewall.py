@@ -560,7 +560,7 @@ def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
     net.run("host", "nft", "add table ip foreign")
     net.run("host", "nft", "-f", "-", stdin=text)
     knockers = [net.start("stranger", KNOCKER, "29501") for _ in range(2)]
-    for _ in range(150):
+    for _ in range(50):
         net.run("host", "nft", "-f", "-", stdin=text)
     for knocker in knockers:
         knocks, came_in = map(int, knocker.communicate(timeout=30)[0].split())

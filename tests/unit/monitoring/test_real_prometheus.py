@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,40 @@ from tests.support.monitored import FAULTS, healthy
 from tests.support.prometheus import DASHBOARD, EXPORTER, Fleet
 
 pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
+
+
+@pytest.fixture(name="alone")
+def fixture_alone(tmp_path: Path) -> Iterator[Fleet]:
+    """One host: the collectors of fifty take a core."""
+    fleet = Fleet(tmp_path, ("load",))
+    try:
+        fleet.start(exporter=False)
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def test_planned_work_keeps_alerts_waiting_and_what_stays_down_afterwards_is_told(alone: Fleet) -> None:
+    """A reboot with its silence, by the program that says so; its service does not come back."""
+    fleet, spark = alone, alone.sparks["load"]
+    fleet.wait(lambda: bool(fleet.ask("gb10:tokens_per_second")) and not fleet.firing(), fleet.firing)
+    folder = spark.root / WORK.lstrip("/")
+    folder.mkdir(parents=True)
+    asked = {"planned": {"s": 3600, "after_s": 4}}
+    planned.begin(folder, "reboot", asked, time.time())
+    fleet.wait(lambda: bool(fleet.ask('gb10:planned{instance="load"}')), lambda: "Prometheus does not know")
+    FAULTS["Gb10ServiceDown"](spark)
+    FAULTS["Gb10HostSilent"](spark)
+    silent = 'sum_over_time((up{instance="load"} == bool 0)[1m:1s]) > 12'
+    fleet.wait(lambda: bool(fleet.ask(silent)), lambda: fleet.ask('up{instance="load"}'))
+    told = 'ALERTS{instance="load",alertstate=~"pending|firing"}'
+    assert fleet.ask(told) == fleet.ask(f"max_over_time({told}[1m])") == []
+
+    spark.silent = False
+    planned.end(folder, "reboot", asked, time.time())
+    fleet.wait(lambda: fleet.firing() == {("load", "Gb10ServiceDown")}, fleet.firing)
+    spark.calm()
+    fleet.wait(lambda: not fleet.firing(), fleet.firing)
 
 
 @pytest.fixture(name="fleet", scope="module")
@@ -44,28 +79,6 @@ def test_each_fault_fires_its_own_alert_and_it_clears(fleet: Fleet) -> None:
     for spark in fleet.sparks.values():
         spark.calm()
     fleet.wait(lambda: not fleet.firing(), lambda: f"still there {fleet.firing()}")
-
-
-def test_planned_work_keeps_alerts_waiting_and_what_stays_down_afterwards_is_told(fleet: Fleet) -> None:
-    """A reboot with its silence, by the program that says so; its service does not come back."""
-    spark = fleet.sparks["load"]
-    folder = spark.root / WORK.lstrip("/")
-    folder.mkdir(parents=True)
-    asked = {"planned": {"s": 3600, "after_s": 4}}
-    planned.begin(folder, "reboot", asked, time.time())
-    fleet.wait(lambda: bool(fleet.ask('gb10:planned{instance="load"}')), lambda: "Prometheus does not know")
-    FAULTS["Gb10ServiceDown"](spark)
-    FAULTS["Gb10HostSilent"](spark)
-    silent = 'sum_over_time((up{instance="load"} == bool 0)[1m:1s]) > 12'
-    fleet.wait(lambda: bool(fleet.ask(silent)), lambda: fleet.ask('up{instance="load"}'))
-    told = 'ALERTS{instance="load",alertstate=~"pending|firing"}'
-    assert fleet.ask(told) == fleet.ask(f"max_over_time({told}[1m])") == []
-
-    spark.silent = False
-    planned.end(folder, "reboot", asked, time.time())
-    fleet.wait(lambda: fleet.firing() == {("load", "Gb10ServiceDown")}, fleet.firing)
-    spark.calm()
-    fleet.wait(lambda: not fleet.firing(), fleet.firing)
 
 
 def is_number(answer: dict[str, Any]) -> bool:

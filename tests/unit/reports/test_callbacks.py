@@ -55,10 +55,15 @@ def test_json_is_one_document(plays: Plays) -> None:
     assert tasks[TASK]["spark-a"]["changes"] == [MADE] and said["stats"]["spark-a"]["failures"] == 0
 
 
-def test_oneline_is_a_line_for_each_result(plays: Plays) -> None:
-    lines = stdout(plays, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.oneline").splitlines()
+def test_oneline_is_a_line_for_each_result_and_junit_beside_it_a_file_of_cases(plays: Plays) -> None:
+    folder = plays.tmp_path / "junit"
+    enabled = {"ANSIBLE_CALLBACKS_ENABLED": "ansible.builtin.junit", "JUNIT_OUTPUT_DIR": str(folder)}
+    lines = stdout(plays, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.oneline", **enabled).splitlines()
     assert len(lines) > 5 and any(" | CHANGED" in line for line in lines)
     assert [line for line in lines if line and not RESULT.match(line)] == []
+    (file,) = folder.glob("*.xml")
+    names = [str(case.get("name")) for case in ElementTree.parse(file).iter("testcase")]  # noqa: S314
+    assert any(TASK in name for name in names), names
 
 
 def test_minimal_is_results_and_the_names_of_changes(plays: Plays) -> None:
@@ -78,11 +83,3 @@ def _beside_results(text: str) -> Iterator[str]:
         if not RESULT.match(line):
             yield line.rstrip()
         text = rest
-
-
-def test_junit_is_a_file_of_cases(plays: Plays) -> None:
-    folder = plays.tmp_path / "junit"
-    stdout(plays, ANSIBLE_CALLBACKS_ENABLED="ansible.builtin.junit", JUNIT_OUTPUT_DIR=str(folder))
-    (file,) = folder.glob("*.xml")
-    names = [str(case.get("name")) for case in ElementTree.parse(file).iter("testcase")]  # noqa: S314
-    assert any(TASK in name for name in names), names

@@ -45,8 +45,7 @@ def through(folder: Path) -> set[str]:
     return opened(folder) | opened(folder / "bin")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("playbook", [SITE, VALIDATE])
+@pytest.mark.parametrize(("playbook", "way"), [(SITE, "su"), (VALIDATE, "sudo")], ids=["site", "validate"])
 def test_site_and_validate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playbook: str, way: str) -> None:
     plays = Plays(tmp_path)
     words = locked(tmp_path, monkeypatch)

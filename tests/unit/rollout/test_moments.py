@@ -9,6 +9,8 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from gb10_fleet.rollout import waves
 from gb10_fleet.rollout.journal import Journal
 from gb10_fleet.rollout.waves import FleetHost
@@ -70,6 +72,7 @@ def test_the_tally_says_where_the_kills_have_hit() -> None:
     ]
 
 
+@pytest.mark.long  # `make test-all` has the campaign, too; the first test here reads the same journal and plays
 def test_a_real_rollout_is_met_at_its_moment_and_goes_on_after_the_kill(tmp_path: Path) -> None:
     made = Rollout(tmp_path, ["spark-1", "spark-2", "spark-3"], Way("good", "done", "", 0, 0, False), "nobody")
     (tmp_path / ".gb10").mkdir()

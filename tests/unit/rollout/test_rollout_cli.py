@@ -585,7 +585,12 @@ def status_of(made: Rollout) -> dict[str, Any]:
     return ended(made.start(*GB10, "status", "-i", "inventory.yml", "--json"))[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+# That SIGHUP ends a run of Ansible as SIGINT does, tests/unit/cli/test_playbook_events.py shows.
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.long)],
+    ids=lambda number: number.name,
+)
 def test_killed_in_the_middle_of_a_wave_it_is_resumed_without_its_orphan(
     tmp_path: Path, number: signal.Signals
 ) -> None:
