@@ -28,7 +28,7 @@ WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
 _NOTICES = ("warnings", "deprecations")
 # What Ansible itself would act on. The first one is of async_wrapper: its files outlive the call.
 _KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
-_ORDERS = ("add_host", "add_group", "ansible_facts")
+_ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats")
 _OF_AN_OPTION = ("type", "elements", "choices", "default", "required")
 
 
@@ -95,9 +95,10 @@ class OwnAction(ActionBase):
 
 
 def guard_inventory() -> None:
-    """Take no fact that has the name of a variable of ours, in every process that is forked from here on.
+    """Take no statistics, and no fact with the name of a variable of ours, in each process forked from here on.
 
-    Ansible takes facts of any module, and where facts are variables, they overrule the inventory.
+    Ansible takes both of any module. Where facts are variables, they overrule the inventory; AWX makes variables of the
+    statistics, and those of another form than Ansible's end the run of all hosts.
     """
     known: Any = ActionBase._parse_returned_data
     if known is not _without_ours:
@@ -110,6 +111,7 @@ _believing: list[Any] = []  # Ansible's own way to read an answer, once it is re
 
 def _without_ours(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
     answer: dict[str, Any] = _believing[0](action, *args, **more)
+    answer.pop("ansible_stats", None)  # set_stats itself asks no host
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables

@@ -112,6 +112,28 @@ def test_a_module_of_ansible_sets_no_variable_of_its_host(
     assert "own evidence {} kept" in output, output[-2000:]
 
 
+@pytest.mark.parametrize("module", ["ansible.builtin.command", "gb10.fleet.show_gids"])
+def test_statistics_of_a_host_end_the_run_of_no_other(module: str, tmp_path: Path) -> None:
+    """Ansible takes `ansible_stats` of any module, in its main process: another form was a traceback for all hosts."""
+    put_ssh(tmp_path, SSH)
+    sick = {"text": "x", "list": [[1]], "kept": {"planted": 1}}
+    forms = {"number": 5, **{kind: {"data": data, "per_host": False} for kind, data in sick.items()}}
+    answer = {"changed": False, "rc": 0, "stdout": "x", "gids": []}
+    for kind, stats in forms.items():
+        (tmp_path / kind).write_text(json.dumps({**answer, "ansible_stats": stats}))
+    (tmp_path / "fine").write_text(json.dumps(answer))
+    arguments = {"cmd": "true"} if module.endswith("command") else {}
+    tasks = [{module: arguments, "ignore_errors": True}, {"ansible.builtin.debug": {"msg": "went on"}}]
+    play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
+    hosts = {kind: {"ansible_host": f"kind-{kind}"} for kind in (*forms, "fine")}
+    environment = plays.environment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plays, "environment", lambda *args: {**environment(*args), "ANSIBLE_SHOW_CUSTOM_STATS": "1"})
+        _, output = run_playbook(tmp_path, hosts, yaml.safe_dump([play]))
+    tally("a host ends the run of all by statistics", len(forms), int("went on" not in output))
+    assert recap(output) == dict.fromkeys(hosts, "ok") and "planted" not in output, output[-2000:]
+
+
 def test_facts_that_a_play_of_others_asks_for_are_theirs(tmp_path: Path) -> None:
     put_ssh(tmp_path, SSH)
     facts = {"getent_passwd": {"spark": []}, "vllm_model": "mine", "gb10_cluster": "others"}

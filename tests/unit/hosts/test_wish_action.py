@@ -24,6 +24,7 @@ rest+=', "subprocesses": 0, "ends": []'
 say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"wishes\\": [$2], \\"error\\": $3, $rest}"; }
 case $kind in
   serving) say "$change" "$wish" null;;
+  later) say "$change" "${wish/24T06/25T08}" null;;
   away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
   other) say "" "" '{"kind": "host", "message": "gb10-vllm.service: no role has put this unit on this host"}';;
 esac
@@ -59,6 +60,17 @@ def test_nothing_changes_anywhere_where_one_host_refuses_or_is_silent(run: Run, 
     rc, output = run.play(PLAYBOOK, kinds=("serving", kind), gb10_wish=STOP)
     assert rc != 0
     assert {request["check"] for request in run.requests} == {True}, output
+
+
+def test_the_first_host_of_a_cluster_says_the_end_of_its_own_cluster_alone(run: Run) -> None:
+    """One host said it for all, and so had the models of other clusters stand still for ever."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    wanted = {"Refuse what cannot be done, before anything changes on any host", "Have it stand still, or start it"}
+    play["tasks"] = [task for task in play["tasks"] if task["name"] in wanted]
+    rc, output = run.play(yaml.safe_dump([play]), kinds=("serving", "later"), gb10_wish=STOP)
+    assert rc == 0, output
+    ends = {request["wish"]["until"] for request in run.requests if not request["check"]}
+    assert ends == {"2026-11-24T06:00:00Z", "2026-11-25T08:00:00Z"}
 
 
 def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is_up() -> None:
