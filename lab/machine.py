@@ -148,9 +148,9 @@ class Machine:
         shutil.copy(self.snapshot, self.disk)
         self._start("-loadvm", SNAPSHOT)
 
-    def power_on(self) -> None:
-        """Boots, paused, from the disk as it is."""
-        self._start()
+    def power_on(self, *more: str) -> None:
+        """Boots, paused, from the disk as it is. `more`: words for QEMU, such as a stick that is in."""
+        self._start(*more)
 
     def resume(self, ports_up: tuple[str, ...]) -> None:
         """Sets every port's link and lets the machine run."""

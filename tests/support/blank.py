@@ -133,8 +133,9 @@ class Blanks:
         for name in UNITS:
             (layer / WANTS / name).symlink_to(f"/etc/systemd/system/{name}")
 
-    def console(self, name: str) -> str:
-        return (self.containers[name].folder / "console.log").read_text(errors="replace")
+    @property
+    def consoles(self) -> list[Path]:
+        return [container.folder / "console.log" for container in self.containers.values()]
 
     def end(self) -> None:
         """The lab's hosts, fresh, in their places again."""
