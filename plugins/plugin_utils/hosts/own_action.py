@@ -32,6 +32,14 @@ _ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats")
 _OF_AN_OPTION = ("type", "elements", "choices", "default", "required")
 
 
+class _NoAnswer(Exception):
+    """Past what Ansible makes of an answer, a dictionary or, in ansible-core 2.21, an object. `said`: the failure."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        super().__init__()
+        self.said = said
+
+
 class OwnAction(ActionBase):
     """Ansible's base, with the options of the module and with care for what a host says."""
 
@@ -59,8 +67,11 @@ class OwnAction(ActionBase):
     def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:  # type: ignore[override]
         """Run a module; a host that says too much, or something else than an answer, fails by name."""
         self._asked = str(self._task.delegate_to or task_vars["inventory_hostname"])
-        with bounds.named(self._asked), _plainly():
-            said: dict[str, Any] = super()._execute_module(task_vars=task_vars, **more)
+        try:
+            with bounds.named(self._asked), _plainly():
+                said: dict[str, Any] = super()._execute_module(task_vars=task_vars, **more)
+        except _NoAnswer as nothing:
+            return nothing.said
         return said
 
     def _low_level_execute_command(self, *args: Any, **more: Any) -> dict[str, Any]:
@@ -77,7 +88,7 @@ class OwnAction(ActionBase):
         try:
             answer = sound(res.get("stdout", ""))
         except ValueError as error:
-            return self._without_answer(res, str(error))
+            raise _NoAnswer(self._without_answer(res, str(error))) from error
         facts = answer.get("ansible_facts")
         answer = {key: value for key, value in answer.items() if not _is_order(key)}
         if self.facts and isinstance(facts, dict):
@@ -100,13 +111,13 @@ def guard_inventory() -> None:
     Ansible takes both of any module. Where facts are variables, they overrule the inventory; AWX makes variables of the
     statistics, and those of another form than Ansible's end the run of all hosts.
     """
-    known: Any = ActionBase._parse_returned_data
+    known: Any = ActionBase._execute_module
     if known is not _without_ours:
         _believing.append(known)
-        ActionBase._parse_returned_data = _without_ours  # type: ignore[assignment, method-assign]
+        ActionBase._execute_module = _without_ours  # type: ignore[assignment, method-assign]
 
 
-_believing: list[Any] = []  # Ansible's own way to read an answer, once it is replaced
+_believing: list[Any] = []  # Ansible's own way to run a module, once it is replaced
 
 
 def _without_ours(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
