@@ -130,6 +130,19 @@ def _seen(setting: Setting) -> Seen:
         return Seen(setting.words, error=str(error))
 
 
+class _Unfinished(Stop):
+    """A run in which hosts failed."""
+
+    def __init__(self, text: str, outcome: Outcome, report: Report) -> None:
+        super().__init__(text, outcome)
+        bad = {name for name, counts in report.hosts.items() if counts["failed"] or counts["unreachable"]}
+        self._bad = None if report.cut or outcome is Outcome.refused or not bad else bad
+
+    def spares(self, host: Host) -> bool:
+        """Tell whether it changed the hosts of this one's cluster, and none of them failed."""
+        return self._bad is not None and not self._bad.intersection(host.members)
+
+
 @dataclass
 class _Power:
     inventories: list[str]
@@ -201,9 +214,7 @@ class _Power:
                 before = self._before(mine)
                 self.person.say(*(f"{name}: {one.words}" for name, one in before.items()), *self._told(mine))
                 self.person.consent(f"{self._question} {', '.join(before)}?")
-                self._run(mine, self._playbook)
-                if self.act is not Act.off:
-                    self._prove(mine)
+                self._switch(mine)
         except locks.Busy as error:
             raise Stop(f"{error}. Nothing was changed", Outcome.refused) from None
         except OSError as error:
@@ -248,13 +259,12 @@ class _Power:
     def _run(self, mine: Sequence[Host], playbook: str, *, check: bool = False) -> Report:
         from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
-        places = [host.plug.place for host in mine]
         said = {
             "hosts": [host.name for host in mine],
             "cuts": self.act in (Act.off, Act.cycle),
             "restores": self.act in (Act.on, Act.cycle),
             "hard": self.hard,
-            "sharing": {host.name: places.count(host.plug.place) for host in mine},
+            "sharing": {host.name: [one.name for one in mine if one.plug.place == host.plug.place] for host in mine},
             "off_s": catalog.load("plugs")["off_s"]["value"],
         }
         limit, variables = ",".join(self._members(mine)), {"__power_order": said}
@@ -263,16 +273,27 @@ class _Power:
         if outcome is not Outcome.done:
             reasons = [text for texts in report.messages.values() for text in texts]
             if self.person.quiet:
-                raise Stop("; ".join([f"{playbook}: {outcome.name}", *reasons, *report.errors]), outcome)
+                text = "; ".join([f"{playbook}: {outcome.name}", *reasons, *report.errors])
+                raise _Unfinished(text, outcome, report)
             show(order, report)
             command = f"gb10 power {' '.join(said['hosts'])} state -i INVENTORY"
-            raise Stop(f"{playbook}: {outcome.name}; {command} says how the plugs are", outcome)
+            raise _Unfinished(f"{playbook}: {outcome.name}; {command} says how the plugs are", outcome, report)
         return report
 
-    def _prove(self, mine: Sequence[Host]) -> None:
-        """Routers send nothing before the proof."""
-        for playbook in ("gb10.fleet.power_prove", "gb10.fleet.rejoin"):
-            self._run(mine, playbook)
+    def _switch(self, mine: Sequence[Host]) -> None:
+        """Switch, prove; a host that fails keeps no other cluster from its proof and its requests."""
+        proofs = () if self.act is Act.off else ("gb10.fleet.power_prove", "gb10.fleet.rejoin")
+        failed: _Unfinished | None = None
+        for playbook in (self._playbook, *proofs):  # routers send nothing before the proof
+            try:
+                self._run(mine, playbook)
+            except _Unfinished as error:
+                failed = failed or error
+                mine = [host for host in mine if error.spares(host)]
+            if not mine:
+                break
+        if failed:
+            raise failed
 
 
 def _write(file: Path, found: Mapping[str, Seen], hosts: Sequence[Host]) -> None:

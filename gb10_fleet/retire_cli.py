@@ -31,6 +31,7 @@ UNDO = "gb10.fleet.undo"
 ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
 TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
 _PUBLIC_KEY = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ +(AAAA[A-Za-z0-9+/]{40,}={0,2})(?:\s|\Z)")
+_MOST_SHOWN, _LONGEST = 50, 4096  # lines and characters of what a host says: it may say 4 MiB
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -277,7 +278,10 @@ def lines(found: Mapping[str, Any], clients: Sequence[str]) -> Iterator[str]:
     host = found["host"]
     keys = "its SSH keys of the fleet are gone" if found["keys"] else "no SSH key of the fleet was there"
     yield f"{host}: retired: {counted(len(found['changes']), 'change')} taken back; {keys}"
-    yield from (f"{host}: stays: {text}" for text in [*found["remains"], *found["after"]])
+    stays = [*found["remains"], *found["after"]]
+    yield from (f"{host}: stays: {text[:_LONGEST]}" for text in stays[:_MOST_SHOWN])
+    if len(stays) > _MOST_SHOWN:
+        yield f"{host}: {len(stays) - _MOST_SHOWN} more stay: the file below lists them"
     yield f"Take {host} out of the inventory, then run gb10 site -i INVENTORY: routers and peers forget it."
     if found["secrets"]:
         yield f"It knew these, so set new ones before that run: {', '.join(found['secrets'])}"

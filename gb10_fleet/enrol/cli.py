@@ -32,6 +32,7 @@ app = typer.Typer()
 
 EVERY_S = 10
 BROWSE_S = 3.0
+_MOST_ERRORS = 20  # of a host's first start that are shown
 _ASKS = {
     "enrol": "msg",
     "gb10.fleet.spark_facts": "ansible_facts",
@@ -185,7 +186,7 @@ class _Enrol:
             self.known[name] = self._known(name)
             self.enrolled.append(name)
             self._say(f"{name}: enrolled")
-            for error in said["errors"]:
+            for error in said["errors"][:_MOST_ERRORS]:
                 self._say(f"{name}: its first start had an error: {error}")
         written.keep(self.state, self.known)
         for line in _cables(list(good), report):

@@ -113,6 +113,23 @@ def test_a_host_leaves_and_nothing_of_it_is_believed_any_more(world: World) -> N
     assert "https://docs.nvidia.com/" in result.stdout
 
 
+def test_a_host_fills_no_screen_with_what_is_left_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = world.run
+
+    def much(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        outcome, report = run(order, quiet)
+        said = {"before": [], "after": [f"/etc/gb10-{number}" for number in range(100_000)], "secrets": []}
+        report.answers["retire"]["spark-a"] = {"msg": json.dumps(said)}
+        return outcome, report
+
+    monkeypatch.setattr(retire_cli, "run", much)
+    result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == 0 and result.stdout.count("stays: /etc/") < 100
+    assert "more stay: the file below lists them" in result.stdout
+    (file,) = (world.folder / ".gb10/retired").iterdir()
+    assert len(json.loads(file.read_text())["after"]) == 100_000
+
+
 @pytest.mark.parametrize("said", ["[" * 100_000, "no JSON", "{}", '{"before": 3}'])
 def test_a_host_that_answers_nonsense_ends_its_own_retirement(
     world: World, monkeypatch: pytest.MonkeyPatch, said: str

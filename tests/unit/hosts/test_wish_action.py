@@ -73,6 +73,22 @@ def test_the_first_host_of_a_cluster_says_the_end_of_its_own_cluster_alone(run: 
     assert ends == {"2026-11-24T06:00:00Z", "2026-11-25T08:00:00Z"}
 
 
+def test_a_host_that_fails_late_keeps_no_other_one_from_its_requests(run: Run) -> None:
+    """Where one failed its start or its proof, those of other clusters had started, and no router heard of it."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    names = [task["name"] for task in play["tasks"]]
+    late = play["tasks"][names.index("Have it stand still, or start it") :]
+    kinds = [f"fails{number}" for number in range(len(late))]
+    play["tasks"] = [
+        {"any_errors_fatal": task.get("any_errors_fatal", play.get("any_errors_fatal", False)), "name": task["name"]}
+        | {"ansible.builtin.assert": {"that": f"inventory_hostname != 'spark-{kind}'"}}
+        for kind, task in zip(kinds, late, strict=True)
+    ]
+    play["tasks"].append({"ansible.builtin.debug": {"msg": "the end of {{ inventory_hostname }}"}})
+    rc, output = run.play(yaml.safe_dump([play]), kinds=("serving", *kinds), gb10_wish=STOP)
+    assert rc != 0 and "the end of spark-serving" in output, output
+
+
 def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is_up() -> None:
     """Of its own model alone: the host's other services go on."""
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
+
 from lab import plugs
 from tests.support.plays import Plays, put_ssh, run_playbook
+from tests.support.rig import ROOT
 
 # The boot id is another one after each order to the plug, as the file of the plug says.
 SSH = """#!/bin/bash
@@ -22,7 +26,8 @@ def played(
     folder: Path, outlet: plugs.Outlet, host: dict[str, Any] | None = None, play: str = PLAY, **more: Any
 ) -> tuple[int, str]:
     put_ssh(folder, SSH)
-    said = {"hosts": ["spark-a"], "cuts": True, "restores": True, "hard": True, "sharing": {"spark-a": 1}, "off_s": 1}
+    said = {"hosts": ["spark-a"], "cuts": True, "restores": True, "hard": True, "off_s": 1}
+    said["sharing"] = {"spark-a": ["spark-a"]}
     with plugs.serving(plugs.Shelly, outlet) as (port, _):
         plug = {"kind": "shelly", "address": "127.0.0.1", "port": port, "secret": "{{ hidden }}"}
         mine = {"ansible_host": "kind-fine", "gb10_power_plug": plug, "hidden": plugs.PASSWORD, **(host or {})}
@@ -63,6 +68,32 @@ def test_nothing_is_switched_unasked(tmp_path: Path) -> None:
     put_ssh(tmp_path, SSH)
     code, output = run_playbook(tmp_path, {"spark-a": {"ansible_host": "kind-fine"}}, PLAY)
     assert code != 0 and "the order is missing" in output
+
+
+@pytest.mark.parametrize(("shared", "orders"), [(False, [False, True]), (True, [])], ids=["own plug", "one plug"])
+def test_a_host_that_does_not_halt_leaves_no_other_one_off(tmp_path: Path, shared: bool, orders: list[bool]) -> None:
+    """The others had halted, and their plugs were never switched off and on. One with the same plug keeps its power."""
+    plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text())
+    stands_in = {
+        "Halt the host": {"ansible.builtin.meta": "noop"},
+        "Wait until it has halted": {"ansible.builtin.assert": {"that": "inventory_hostname != 'spark-b'"}},
+        "Require that everything is back": {"ansible.builtin.meta": "noop"},
+        "Have alerts wait no longer": {"ansible.builtin.debug": {"msg": "over of {{ inventory_hostname }}"}},
+    }
+    for play in plays:
+        kept = [task for task in play["tasks"] if not {"ansible.builtin.pause", "gb10.fleet.await_boot"} & task.keys()]
+        play["tasks"] = [{"name": task["name"], **stands_in.get(task["name"], task)} for task in kept]
+    both = ["spark-a", "spark-b"]
+    said = {"hosts": both, "cuts": True, "restores": True, "hard": False, "off_s": 1}
+    said["sharing"] = {name: both if shared else [name] for name in both}
+    outlet = plugs.Outlet()
+    put_ssh(tmp_path, SSH)
+    with plugs.serving(plugs.Shelly, outlet) as (port, _):
+        plug = {"kind": "shelly", "address": "127.0.0.1", "port": port, "secret": plugs.PASSWORD}
+        hosts = {name: {"ansible_host": "kind-fine", "gb10_power_plug": plug} for name in both}
+        code, output = run_playbook(tmp_path, hosts, yaml.safe_dump(plays), __power_order=said)
+    assert code != 0 and outlet.orders == orders, output
+    assert "over of spark-a" in output and "over of spark-b" not in output
 
 
 def test_what_serves_nothing_is_proven_and_rejoins(tmp_path: Path) -> None:

@@ -123,6 +123,35 @@ def test_a_host_that_sends_without_end_is_held_up(tmp_path: Path, monkeypatch: p
     assert slow
 
 
+def test_a_call_that_has_ended_adds_nothing_beside_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many calls, each with one line, were held up side by side."""
+    held, waits = threading.Event(), [*[True] * 9, False]
+
+    def sleep(_seconds: float) -> None:
+        if waits.pop(0):
+            held.wait(20)
+
+    monkeypatch.setattr(keep, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    port, calls = listening(tmp_path, {"127.0.0.1": "spark-a"}), []
+    for number in range(10):
+        calls.append(socket.create_connection(("127.0.0.1", port)))
+        seal, call = Seal(SECRET, calls=True), send.Call(calls[-1])
+        calls[-1].sendall(seal.opening)
+        assert seal.meet(call.hear(time.monotonic() + 5) or b"")
+        assert seal.open(call.hear(time.monotonic() + 5) or b"")
+        left = len(waits)
+        calls[-1].sendall(seal.seal({"host": "spark-a"}) + seal.seal({"at_s": number}))
+        until = time.monotonic() + 20
+        while len(waits) == left and time.monotonic() < until:
+            threading.Event().wait(0.01)
+    assert kept(tmp_path, 1) == [{"at_s": 9}]
+    held.set()
+    threading.Event().wait(0.3)
+    for each in calls:
+        each.close()
+    assert [line["at_s"] for line in ring.lines(tmp_path, "spark-a")] == [9]
+
+
 class Impostor:
     """Listens where the keeper should, knows the protocol and not the secret, and says `words` after the opening."""
 

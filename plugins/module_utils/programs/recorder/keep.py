@@ -100,6 +100,8 @@ class Keeper:
             if message is None:
                 return
             time.sleep(len(line) / FASTEST)
+            if self._proven.get(host) is not connection:  # a call that has ended meanwhile adds nothing beside the next
+                return
             ring.add(message)
             call.say(seal.seal(KEPT))
 
