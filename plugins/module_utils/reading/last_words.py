@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import MOST_BOOTS
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import quoted
 
 Line = dict[str, Any]  # {at_s, text}
@@ -27,7 +28,7 @@ _LARGEST = 1e12
 
 def ends(boots: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Of each boot that ended without a shutdown, in the order of `boots`: when it began, and when the next one did."""
-    rows = list(boots)
+    rows = list(boots)[-MOST_BOOTS:]  # the other host says them, and each is looked for in all lines
     return [
         (float(boot["first_s"]), _next(float(boot["last_s"]), float(after["first_s"])))
         for boot, after in zip(rows, rows[1:])

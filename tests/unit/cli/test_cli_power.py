@@ -165,7 +165,7 @@ def test_half_of_a_plug_is_refused_and_both_are_not(world: World) -> None:
     assert done.exit_code == 4 and not world.orders
     assert "gb10 power spark-a spark-b off" in done.output
     assert world.gb10("spark-a", "spark-b", "off", "--yes").exit_code == 0
-    assert world.said["sharing"] == dict.fromkeys(("spark-a", "spark-b"), ["spark-a", "spark-b"])
+    assert world.said["sharing"] == {name: ["spark-a", "spark-b"] for name in ("spark-a", "spark-b")}
 
 
 def test_who_is_refused(world: World, outlet: plugs.Outlet) -> None:

@@ -78,3 +78,9 @@ def test_words() -> None:
 )
 def test_a_number_that_is_none_is_left_out(name: str, value: Any) -> None:
     assert record.words({"at_s": 1.0, name: value, "temperature_c": 60}) == "60 °C"
+
+
+def test_a_host_that_tells_of_endless_boots_has_its_keeper_look_for_few() -> None:
+    """Each was looked for in all lines: hours, as root of the next host."""
+    bad, sound = {"clean": False, "first_s": 0, "last_s": 0}, {"clean": True, "first_s": 1e9, "last_s": 1e9}
+    assert len(record.ends([bad, sound] * 10_000)) <= 30
