@@ -70,7 +70,7 @@ def make(
         raise typer.BadParameter(printable(str(error))) from None
     except OSError as error:
         raise typer.BadParameter(
-            f"{out}: {error.strerror}. Fix: name a folder with --out in which this user can write"
+            f"{out}: {error.strerror}. Fix: name a folder with --out that has space and in which this user can write"
         ) from None
     if as_json:
         document = {"outcome": "done", "seeds": [store.as_dict(one) for one in seeds], "images": [*map(str, images)]}

@@ -121,10 +121,16 @@ def _wrong(one: Seed) -> str | None:
 def write(
     folder: Path, sticks: Mapping[str, Mapping[str, str]], seeds: Sequence[Seed], label: str | None
 ) -> list[Path]:
-    """Write the sticks, each a folder and, with a label, an image, and the list of seeds last. Returns the images."""
+    """Write the list of seeds, then the sticks, each a folder and, with a label, an image. Returns the images.
+
+    The list comes first: what a killed run or a full disk leaves, `shred` finds by it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     known = read(folder) if (folder / MANIFEST).exists() else {}
+    known |= {one.name: one for one in seeds}
+    listed = json.dumps({"seeds": [asdict(one) for one in known.values()]}, indent=2)
+    _private(folder / MANIFEST, f"{listed}\n".encode())
     images = []
     for stick, files in sticks.items():
         _clear(folder, stick)
@@ -135,9 +141,6 @@ def write(
         if label:
             images.append(folder / f"{stick}.iso")
             _private(images[-1], image(files, label))
-    known |= {one.name: one for one in seeds}
-    listed = json.dumps({"seeds": [asdict(one) for one in known.values()]}, indent=2)
-    _private(folder / MANIFEST, f"{listed}\n".encode())
     return images
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import stat
@@ -272,6 +273,18 @@ def test_a_second_seed_of_a_host_is_no_accident(tmp_path: Path) -> None:
     with pytest.raises(store.NoFolder, match="has seeds of spark-a; new ones have new host keys"):
         store.refuse(tmp_path, ["spark-a"], force=False)
     store.refuse(tmp_path, ["spark-a"], force=True)
+
+
+def test_what_a_killed_run_left_is_known_and_can_be_shredded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "image", full)
+    with pytest.raises(OSError, match="No space left"):
+        written(tmp_path)
+    assert (tmp_path / "spark-a/user-data").exists()
+    assert store.shred(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["seeds.json"]
 
 
 def test_after_shredding_only_the_list_is_there(tmp_path: Path) -> None:
