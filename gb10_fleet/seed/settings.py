@@ -84,6 +84,9 @@ def host(name: str, said: Mapping[str, Any], keys: Sequence[str], interface: str
     hashed = str(said["password_hash"] or "")
     if hashed:
         _hold(_HASH, hashed, name, "gb10_seed_password_hash", "a hash, as `openssl passwd -6` prints it", "no hash")
+    for key in ("mac", "serial"):
+        if said[key] and not isinstance(said[key], str):
+            raise WrongSetting(f"{name}: gb10_seed_{key} is a number to YAML, {said[key]}; write it in quotes")
     mac = str(said["mac"]).lower() if said["mac"] else None
     if mac:
         _hold(_MAC, mac, name, "gb10_seed_mac", "six pairs, as 48:b0:2d:00:00:01")
@@ -122,6 +125,8 @@ def _network(name: str, said: Any, address: str, interface: str) -> Network:
                 f"{name}: gb10_seed_network has {rest[0]} and no prefix; DHCP brings all, or say prefix: 24"
             )
         return Network(interface)
+    if not isinstance(said.get("dns", []), list):
+        raise WrongSetting(f"{name}: gb10_seed_network.dns is no list; write addresses, one an entry")
     try:
         own = ipaddress.ip_interface(f"{ipaddress.ip_address(address)}/{int(said['prefix'])}")
         gateway = ipaddress.ip_address(str(said["gateway"])) if said.get("gateway") else None
