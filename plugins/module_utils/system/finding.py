@@ -84,9 +84,8 @@ _AT_OUR_END = (
         "the key must be whole, and its owner's alone: `chmod 600` its file (ansible_ssh_private_key_file)",
     ),
 )
-_TURNED_AWAY = re.compile(
-    r"kex_exchange_identification: (?!banner line)", re.I
-)  # the connection is there, and ends before a login
+# The connection is there, and ends before a login.
+_TURNED_AWAY = re.compile(r"kex_exchange_identification: (?!banner line)", re.I)
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
 # Why no login came about where something answers, and what helps.
 _NO_LOGIN = (

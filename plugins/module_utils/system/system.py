@@ -11,7 +11,7 @@ import os
 import posixpath
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,9 +53,14 @@ class Completed:
 Runner = Callable[[Sequence[str], "str | None", float], Completed]
 
 
-def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
-    """Run argv without a shell, in the C locale, and stop it with all its children when the time is over."""
-    environment = {
+def run_command(
+    argv: Sequence[str], stdin: str | None, timeout: float, environment: Mapping[str, str] | None = None
+) -> Completed:
+    """Run argv without a shell, in the C locale, and stop it with all its children when the time is over.
+
+    `environment`: in place of our own.
+    """
+    environment = environment or {
         **os.environ,
         "LC_ALL": "C",
         "LANGUAGE": "",

@@ -57,8 +57,7 @@ def too_small(name: str, memory_bytes: float, hosts: int) -> str:
     safe = memory_fit.highest_utilization(total) * total
     if weights / hosts <= safe:
         return ""
-    what = f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}"
-    if said.weights:
-        what = f"the files take {weights:.0f} GiB"
+    counted = f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}"
+    what = f"the files take {weights:.0f} GiB" if said.weights else counted
     each = f"{weights / hosts:.0f} on each of {host_count(hosts)}"
     return f"{what}, {each}, and {safe:.0f} of {total:.0f} GiB are safe to take"

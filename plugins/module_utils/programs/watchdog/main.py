@@ -39,7 +39,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
-from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
@@ -259,16 +259,9 @@ def _text(path: Path) -> str:
 
 
 def _run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit status and output, its errors behind it; 124 if its time ran out, 127 if there is no such command."""
-    try:
-        code, out, err = commands.run(argv, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}, None, seconds)
-    except commands.NotStarted as error:
-        return 127, f"{argv[0]}: {error}"
-    except commands.TooMuch as error:  # the journal repeats what a container has written
-        return 1, f"{argv[0]} {error}"
-    if code is None:
-        return 124, f"{argv[0]} did not end within {seconds:g} s"
-    return code, (out + err).decode("utf-8", "replace")
+    """Exit status and output, its errors behind it, as run_command has them."""
+    done = run_command(argv, None, seconds, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"})
+    return done.rc, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
