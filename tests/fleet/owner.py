@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ TOOL = {
 class Owner:
     """Of these Sparks. `home` is where the inventory and the evidence go."""
 
+    limit_s = 900  # between two questions, or to the end
+
     def __init__(self, fleet: Rig, home: Path) -> None:
         self.rig, self.home = fleet, home
         self.asked: list[str] = []
@@ -129,9 +132,11 @@ class Owner:
     def _environment(self) -> dict[str, str]:
         folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "SSH_"))}
+        # A connection that another command kept needs no password, and the questions are what is counted here. Not below
+        # `home`: a socket's name has at most 107 characters.
+        sockets = tempfile.mkdtemp(prefix="gb10-ssh-")
         own = {
-            # A kept connection needs no password, and the questions are what is counted here.
-            "ANSIBLE_SSH_ARGS": "-o ControlMaster=no -o ControlPath=none",
+            "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={sockets}/%C",
             "ANSIBLE_TIMEOUT": "60",  # seconds; an emulated machine is slow to ask for a password
         }
         return {**kept, **folders, **own, "HOME": str(self.home)}
@@ -142,7 +147,8 @@ class Owner:
         screen = io.StringIO()
         spawn: Any = pexpect.spawn
         child = spawn(
-            argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=900, dimensions=(50, 500)
+            argv[0], [*argv[1:]], env=environment, cwd=self.home, encoding="utf-8", timeout=self.limit_s,
+            dimensions=(50, 500),
         )  # fmt: skip
         child.logfile_read = screen
         patterns = [*answers, *([re.escape(until)] if until else []), pexpect.EOF]

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
+from gb10_fleet.up.cli import STEPS
 from tests.fleet.fleet import Fleet
 from tests.fleet.owner import ANSWERS, KEYS, PASSWORD, SET_UP, Owner, OwnerOnSpark
 
 pytestmark = pytest.mark.lab
 
+KILLED_AT = (
+    "Apply the state of host", "Give the rails", "Fetch | Pull the image", "Close the cluster's ports",
+    "Prove | Wait until the model",
+)  # fmt: skip
 CALL = {"name": "weather", "arguments": '{"city": "Paris"}'}
 
 
@@ -50,13 +55,19 @@ def test_a_spark_sets_itself_up(on_spark: OwnerOnSpark) -> None:
     assert status == 0 and "Nothing to do" in screen and on_spark.asked == [PASSWORD], screen
 
 
-@pytest.mark.long  # four minutes; the other two show the rest
+@pytest.mark.long  # eight minutes; the other two show the rest
 def test_a_pair_from_a_laptop(laptop: Owner) -> None:
-    """Three questions; killed in the middle, it goes on; then there is nothing to do, and every command finds it."""
+    """Three questions; killed at five places, it goes on; then there is nothing to do, and every command finds it."""
     first, second = laptop.fleet.hosts
     addresses = [laptop.fleet.address(host) for host in (first, second)]
-    status, screen = laptop.up(*addresses, until="downloading the image")
-    assert laptop.asked == [KEYS, PASSWORD, SET_UP] and status != 0, screen
+    asked, screens = [], []
+    for place in KILLED_AT:
+        status, screen = laptop.up(*addresses, until=STEPS[place])
+        asked.append(laptop.asked)
+        screens.append(screen)
+        assert status != 0 and STEPS[place] in screen, screen
+    assert asked == [[KEYS, PASSWORD, SET_UP], *[[PASSWORD]] * 4], asked
+    screen = screens[0]
     assert f"a pair, {first} p0 to {second} p0" in screen, screen
     assert "and allow fabric_allow_activation" in screen and screen.count("GiB to download") == 3, screen
     status, screen = laptop.up()
