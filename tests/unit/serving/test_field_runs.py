@@ -177,14 +177,14 @@ WORKED = {
     "fp4 of an unknown checkpoint": Run("acme/Model-NVFP4", "--quantization fp4", version="0.26.0"),
 }
 
-# What served well, and rules that are about something close to it: none of them warns. Of owners, vLLM and NVIDIA, by
-# repository: tonyd2wild, MiaAI-Lab, AEON-7, luisefigueroa/pulsar-gb10-vllm-stack, sumner-harris/gb10-llm-docker-recipes,
+# What served well, and rules that are about something close to it: none of them warns. Of owners, NVIDIA and vLLM:
+# tonyd2wild, MiaAI-Lab, AEON-7, luisefigueroa/pulsar-gb10-vllm-stack, sumner-harris/gb10-llm-docker-recipes,
 # djangodevreng/dgx-spark-benchmarks, al-engr.com, eugr/spark-vllm-docker, vllm-project/recipes.
 QUIET = {
     "an image of which nothing is known": (
         Run(
             "LibertAIDAI/GLM-5.3-Flash-NVFP4",
-            '-tp 4 --kv-cache-dtype fp8 --speculative-config {"method":"dflash","model":"incoai/GLM-5.3-Flash-DFlash2"}',
+            '-tp 4 --kv-cache-dtype fp8 --speculative-config {"method":"dflash","model":"incoai/GLM-5.3-DFlash2"}',
             OWN,
             hosts=4,
         ),
