@@ -51,6 +51,7 @@ def nv(traits: frozenset[str] = MOE, **changes: Any) -> dict[str, Any]:
 PAIRS: dict[str, tuple[Profile, Profile]] = {
     "utilization_above_090": (made("--gpu-memory-utilization 0.91"), made("--gpu-memory-utilization 0.90")),
     "utilization_above_085": (made("--gpu-memory-utilization 0.86", hosts=2), made("--gpu-memory-utilization 0.86")),
+    "utilization_above_085_one": (made("--gpu-memory-utilization 0.86"), made("--gpu-memory-utilization 0.85")),
     "utilization_unset": (bare(version="0.19.0"), made(version="0.19.0")),
     "utilization_unset_092": (bare(version="0.24.0"), bare(version="0.19.0")),
     "memory_fit": (made(memory="too small by 3 GiB"), made()),
@@ -60,7 +61,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "reranker_as_chat": (made(model="a/Reranker-1B"), made(model="a/Reranker-1B", task="classify")),
     "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
     "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
-    "batched_tokens_memory": (made("--max-num-batched-tokens 32768"), made("--max-num-batched-tokens 16384")),
+    "batched_tokens_memory": (made("--max-num-batched-tokens 65536"), made("--max-num-batched-tokens 32768")),
     "profiling_unbounded": (
         made(model="google/gemma-4-26B-A4B-it"),
         made(model="google/gemma-4-26B-A4B-it", version="0.26.0"),
@@ -272,8 +273,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
     "dflash_attention_026": (
-        made(f"{DFLASH}}}", version="0.26.0"),
-        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0"),
+        made(f"{DFLASH}}}", version="0.26.0", traits=GDN),
+        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0", traits=GDN),
     ),
     "dflash_unfilled_024": (made(f"{DFLASH}}}", version="0.24.0"), made(f"{DFLASH}}}", version="0.25.0")),
     "lora_nvfp4": (made("--enable-lora", **nv()), made("--enable-lora --moe-backend marlin", **nv())),

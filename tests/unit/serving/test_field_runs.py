@@ -73,7 +73,9 @@ FAILED = {
     "nvfp4_young": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", "--max-model-len 131072", OWN, "0.20.1"),
     "mtp_async": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", DRAFTS, "vllm/vllm-openai:v0.24.0"),
     "utilization_above_085": Run("a/b", "-tp 2 --gpu-memory-utilization 0.86", hosts=2),
-    "batched_tokens_memory": Run("a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768", OWN, "0.24.0"),
+    "batched_tokens_memory": Run(
+        "a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768 --kv-cache-memory-bytes 36G", OWN, "0.24.0"
+    ),
     "hybrid_drafts_default": Run("unsloth/Qwen3.8-27B-NVFP4", DRAFTS),
     "lmcache_hybrid": Run("nvidia/Qwen3.6-27B-NVFP4", "--kv-offloading-backend lmcache", version="0.26.0"),
     # vLLM issue 50454, triton issue 8539, inference-atlas PR 53, spark-vllm-docker issue 67
@@ -254,6 +256,22 @@ QUIET = {
     "Laguna by Marlin": (
         Run("poolside/Laguna-S-2.1-NVFP4", "--moe-backend marlin", "vllm/vllm-openai:v0.26.0"),
         "nvfp4_copies",
+    ),
+    "long chunks": (
+        Run("Qwen/Qwen3.6-35B-A3B-FP8", "--max-num-batched-tokens 32768", "vllm/vllm-openai:v0.28.0"),
+        "batched_tokens_memory",
+    ),
+    "eugr's image of January": (
+        Run("QuantTrio/Qwen3-VL-30B-A3B-Instruct-AWQ", "", "vllm-node", "0.14.0rc2.dev200"),
+        "async_first_request ptxas_old",
+    ),
+    "Laguna with its draft": (
+        Run(
+            "poolside/Laguna-S-2.1-NVFP4",
+            '--speculative-config {"method":"dflash","model":"poolside/Laguna-S-2.1-DFlash-NVFP4"}',
+            "vllm/vllm-openai:v0.26.0",
+        ),
+        "dflash_attention_026",
     ),
     "FP8 with 0.24.0": (Run("a/coder-30B-A3B-FP8", "", OWN, "0.24.0"), "deep_gemm_024"),
     "Gemma 4 E2B with 0.27.1": (WORKED["Gemma 4 E2B with 0.27.1"], "gemma_4_per_layer"),

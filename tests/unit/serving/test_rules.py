@@ -82,6 +82,9 @@ def test_a_rule_fires(args: str, changes: dict[str, Any], name: str) -> None:
             "nvfp4_young",
         ),
         ("--gpu-memory-utilization 0.85", {"hosts": 2}, "utilization_above_085"),
+        ("--gpu-memory-utilization 0.86", {"hosts": 2}, "utilization_above_085_one"),
+        ("--max-num-batched-tokens 16384 --kv-cache-memory-bytes 8G", {}, "batched_tokens_memory"),
+        ("", {"version": "0.14.0", "image": "vllm-node"}, "async_first_request"),
         ("", {"model": "google/gemma-4-31B-it", "version": "0.28.0"}, "gemma_4_per_layer"),
         (
             '--speculative-config {"method":"mtp"} --no-async-scheduling',
