@@ -126,9 +126,7 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     version, wanted = facts.version, rule.get("versions", "")
     if version and not _specifier(wanted).contains(version):
         return None
-    if not version and wanted and (rule["severity"] == "info" or _of_version_alone(rule["match"])):
-        return None
-    if not version and facts.profile.version and _is_far(wanted):
+    if not version and wanted and (rule["severity"] == "info" or _of_version_alone(rule["match"]) or _is_far(wanted)):
         return None
     seen = _matched(rule["match"], facts)
     if seen is None:
@@ -137,7 +135,8 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     known = str(rule.get("verified", catalog.load("rules")["verified"]))
     verified = not wanted if version is None else _specifier(known).contains(version)
     later = vllm_cli.leads_to(facts.profile.version)
-    verified = verified and (later is None or _specifier(wanted).contains(later))
+    ends = later is not None and not _specifier(wanted).contains(later) and not rule.get("of_builds")
+    verified = verified and not ends
     if not verified:
         text += f" ({vllm_cli.unverified(facts.profile.version)})"
     guessed = facts.profile.by_name and _matched(rule["match"], facts.without_name) is None
@@ -147,13 +146,13 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     # A version older than all that were looked at is in the rule's own range: a name that is guessed adds no doubt.
     old = version is not None and bool(wanted) and version < Version(architectures.releases()[0])
     looked = facts.profile.lacks.issuperset(rule["match"].get("lacks", ()))
-    severity = _milder(rule["severity"], (guessed and (sure or not old)) or not looked, not sure)
+    severity = _milder(rule["severity"], (guessed and (sure or not old)) or ends, not sure) if looked else "info"
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
 
 
 @cache
 def _is_far(wanted: str) -> bool:
-    """Whether a build without a release is likely none of a range: of old releases, or of a single one."""
+    """Whether an image of which no release is known is likely none of a range: of old ones, or of a single one."""
     old = catalog.load("rules")["old"]["value"]
     near = [release for release in map(Version, architectures.releases()) if release in _specifier(wanted)]
     single = bool(wanted) and len({release.release[:2] for release in near}) == 1
@@ -349,15 +348,24 @@ def _api_key(wanted: bool, facts: _Facts) -> list[str] | None:
     return [f"{'an' if wanted else 'no'} API key"] if facts.key == wanted else None
 
 
-def _version(_unknown: str, facts: _Facts) -> list[str] | None:
+def _version(wanted: str, facts: _Facts) -> list[str] | None:
+    said = facts.profile.version
+    if wanted == "released":
+        return [f"vLLM {said}"] if facts.version and not vllm_cli.is_development(said) else None
     if facts.version is not None:
         return None
-    depend = sum("versions" in rule for rule in rules())
-    if said := facts.profile.version:
-        return [
-            f"{said} says nothing of the release that it is near, and {depend} of {len(rules())} rules depend on it"
-        ]
-    return [f"vLLM's version in {facts.profile.image} is not known, and {depend} of {len(rules())} rules depend on it"]
+    depend = f"{sum('versions' in rule for rule in rules())} of {len(rules())} rules depend on it"
+    unknown = f"{said} says nothing of the release that it is near" if said else ""
+    unknown = unknown or f"vLLM's version in {facts.profile.image} is not known"
+    left = [rule["id"] for rule in rules() if _is_left_out(rule, facts)]
+    return [f"{unknown}, and {depend}" + (f"; not judged: {', '.join(left)}" if left else "")]
+
+
+def _is_left_out(rule: Rule, facts: _Facts) -> bool:
+    """Whether nothing but its versions, which are far, keeps a rule from what is said here; silence says nothing."""
+    if rule["severity"] == "info" or not _is_far(rule.get("versions", "")):
+        return False
+    return any(not word.startswith("no ") for word in _matched(rule["match"], facts) or ())
 
 
 def _memory(_too_small: str, facts: _Facts) -> list[str] | None:

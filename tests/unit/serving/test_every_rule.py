@@ -50,7 +50,8 @@ def nv(traits: frozenset[str] = MOE, **changes: Any) -> dict[str, Any]:
 # By rule: a profile that it is about, and its neighbour.
 PAIRS: dict[str, tuple[Profile, Profile]] = {
     "utilization_above_090": (made("--gpu-memory-utilization 0.91"), made("--gpu-memory-utilization 0.90")),
-    "utilization_above_085": (made("--gpu-memory-utilization 0.86"), made("--gpu-memory-utilization 0.85")),
+    "utilization_above_085": (made("--gpu-memory-utilization 0.86", hosts=2), made("--gpu-memory-utilization 0.86")),
+    "utilization_above_085_one": (made("--gpu-memory-utilization 0.86"), made("--gpu-memory-utilization 0.85")),
     "utilization_unset": (bare(version="0.19.0"), made(version="0.19.0")),
     "utilization_unset_092": (bare(version="0.24.0"), bare(version="0.19.0")),
     "memory_fit": (made(memory="too small by 3 GiB"), made()),
@@ -60,7 +61,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "reranker_as_chat": (made(model="a/Reranker-1B"), made(model="a/Reranker-1B", task="classify")),
     "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
     "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
-    "batched_tokens_memory": (made("--max-num-batched-tokens 32768"), made("--max-num-batched-tokens 16384")),
+    "batched_tokens_memory": (made("--max-num-batched-tokens 65536"), made("--max-num-batched-tokens 32768")),
     "profiling_unbounded": (
         made(model="google/gemma-4-26B-A4B-it"),
         made(model="google/gemma-4-26B-A4B-it", version="0.26.0"),
@@ -96,7 +97,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(**nv(DENSE, version="0.19.0")),
         made(**nv(DENSE, version="0.19.0", **env(VLLM_NVFP4_GEMM_BACKEND="marlin"))),
     ),
-    "nvfp4_young": (made(**nv(version="0.22.0")), made(**nv(version="0.24.0"))),
+    "nvfp4_young": (made(**nv(version="0.22.0")), made("--moe-backend cutlass", **nv(version="0.22.0"))),
     "nvfp4_native": (made(**nv()), made("--moe-backend marlin", **nv())),
     "flashinfer_fp4_switched_off": (
         made(version="0.19.0", **env(VLLM_USE_FLASHINFER_MOE_FP4="0")),
@@ -256,8 +257,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "gdn_hybrid": (made(traits=GDN), made(traits=MOE)),
     "gemma_4_per_layer": (
+        made(model="google/gemma-4-31B-it", version="0.27.1"),
         made(model="google/gemma-4-E4B-it", version="0.27.1"),
-        made(model="google/gemma-4-E4B-it", version="0.28.0"),
     ),
     **{
         f"fabric_{name}": (made(fabric=((kind, "a fact"),)), made())
@@ -272,8 +273,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
     "dflash_attention_026": (
-        made(f"{DFLASH}}}", version="0.26.0"),
-        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0"),
+        made(f"{DFLASH}}}", version="0.26.0", traits=GDN),
+        made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0", traits=GDN),
     ),
     "dflash_unfilled_024": (made(f"{DFLASH}}}", version="0.24.0"), made(f"{DFLASH}}}", version="0.25.0")),
     "lora_nvfp4": (made("--enable-lora", **nv()), made("--enable-lora --moe-backend marlin", **nv())),
@@ -298,7 +299,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(quantization="fp8", version="0.24.0"),
         made(quantization="fp8", version="0.24.0", **env(VLLM_USE_DEEP_GEMM="0")),
     ),
-    "mtp_async": (made(MTP), made(f"{MTP} --no-async-scheduling")),
+    "mtp_async": (made(MTP, traits=GDN), made(MTP, traits=MAMBA)),
     "async_first_request": (made(version="0.14.0"), made("--no-async-scheduling", version="0.14.0")),
     "gemma_4_moe_mtp": (
         made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0"),
@@ -404,7 +405,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "cuda_13_2_driver": (made(cuda="13.2.1", driver="580.142"), made(cuda="13.2.1", driver="595.10")),
     "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
     "layers_uneven": (made("-tp 3", hosts=3, uneven="8 KV heads do not divide by 3"), made("-tp 3", hosts=3)),
-    "nccl_2_28_9": (made(hosts=2), made(hosts=2, version="0.28.0")),
+    "nccl_2_28_9": (made(hosts=2), made("--enforce-eager", hosts=2)),
     "nccl_inline": (
         made(hosts=2, **env(NCCL_IB_USE_INLINE="1", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),
         made(hosts=2, **env(NCCL_IB_USE_INLINE="0", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),

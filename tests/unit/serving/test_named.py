@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, named
@@ -81,6 +82,12 @@ def test_what_was_said_otherwise_is_no_guess() -> None:
 
 
 def test_a_name_and_an_unknown_version_refuse_nothing_and_are_no_silence() -> None:
-    unknown = profile(model="acme/M-NVFP4", quantization="nvfp4", traits=NVFP4, version=None, by_name=True)
+    said: dict[str, Any] = {
+        "model": "acme/M-NVFP4",
+        "quantization": "nvfp4",
+        "traits": NVFP4 | {"gdn_hybrid"},
+        "by_name": True,
+    }
+    unknown = profile("--kv-offloading-backend lmcache", version=None, cuda="12.9", **said)
     found = {each.id: each.severity for each in judge(unknown) if "name alone" in each.text}
-    assert (found["nvfp4_moe"], found["nvfp4_young"]) == ("warn", "info")
+    assert (found["lmcache_hybrid"], found["cuda12_nvfp4"]) == ("warn", "info")

@@ -129,9 +129,9 @@ WRONG = [
     # --- attention
     # The issue that the seeds cite is about other GPUs, and NVIDIA's playbook uses FlashInfer on Sparks.
     Row("001:99 002:170", "FlashInfer with an fp8 KV cache", "Qwen/Qwen3.6-27B-FP8",
-        SAFE + " --kv-cache-dtype fp8 --attention-backend FLASHINFER", warned=these("attention_fp8_kv")),
+        SAFE + " --kv-cache-dtype fp8 --attention-backend FLASHINFER", told=these("attention_fp8_kv")),
     Row("002:170", "FP8 without TRITON_ATTN: vLLM takes FlashInfer by itself", "Qwen/Qwen3.6-27B-FP8",
-        SAFE + " --kv-cache-dtype fp8", warned=these("attention_fp8_kv")),
+        SAFE + " --kv-cache-dtype fp8", told=these("attention_fp8_kv")),
     Row("003:27", "FlashMLA", "zai-org/GLM-5", SAFE + " --attention-backend FLASHMLA --tensor-parallel-size 8", hosts=8,
         refused=these("attention_kernel_absent")),
     Row("003:27", "sparse FlashMLA, in the newest, too", "zai-org/GLM-5", SAFE + " --attention-backend FLASHMLA_SPARSE",
@@ -160,10 +160,10 @@ WRONG = [
         warned=these("enforce_eager")),
     # Against the seed: the cap is 512 by itself.
     Row("001:94", "--max-cudagraph-capture-size=2048 is required", "Qwen/Qwen3-30B-A3B-FP8",
-        SAFE + " --max-cudagraph-capture-size=2048", warned=these("capture_size_above_512")),
+        SAFE + " --max-cudagraph-capture-size=2048", told=these("capture_size_above_512")),
     Row("001:94", "... and keeps a hybrid from starting on 0.17", "Qwen/Qwen3.5-35B-A3B-FP8",
         SAFE + " --max-cudagraph-capture-size=2048", image=INJECTED, refused=these("capture_size_gdn"),
-        warned=these("capture_size_above_512")),
+        told=these("capture_size_above_512")),
     # --- formats and loading
     Row("001:100 002:134 002:169", "mxfp4 on a BF16 checkpoint", "Qwen/Qwen3-30B-A3B", SAFE + " --quantization=mxfp4",
         refused=these("mxfp4_other_model")),
@@ -191,7 +191,7 @@ WRONG = [
     Row("001:84", "NCCL_IB_GID_INDEX=3 on every machine", "Qwen/Qwen3-235B-A22B-GPTQ-Int4", f"{SAFE} {PAIR}", hosts=2,
         executor="ray", environment={**RAY, "NCCL_IB_GID_INDEX": "3"}, warned=these("gid_index_by_hand")),
     # --- the host: one source, others run 590
-    Row("001:61 002:163", "driver 590", "Qwen/Qwen3-30B-A3B-FP8", driver="590.44.01", warned=these("driver_590")),
+    Row("001:61 002:163", "driver 590", "Qwen/Qwen3-30B-A3B-FP8", driver="590.44.01", told=these("driver_590")),
     # --- seed 004's own ways
     Row("004:18-20", "TORCH_CUDA_ARCH_LIST=12.1, the ptxas error", "Qwen/Qwen3.5-35B-A3B-FP8",
         environment={"TORCH_CUDA_ARCH_LIST": "12.1"}, refused=these("build_for_12_1")),
@@ -209,7 +209,7 @@ WRONG = [
         refused=these("host_header_bypass", "public_without_key")),
     Row("004:355", "a flag of this thread on an image without the package", "Qwen/Qwen3.5-35B-A3B",
         "--gpu-memory-utilization 0.7 --load-format fastsafetensors", image=INJECTED,
-        warned=these("fastsafetensors_missing")),
+        told=these("fastsafetensors_missing")),
 ]  # fmt: skip
 
 WORKED = [
