@@ -132,8 +132,8 @@ class Owner:
     def _environment(self) -> dict[str, str]:
         folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "SSH_"))}
-        # A connection that another command kept needs no password, and the questions are what is counted here. Not below
-        # `home`: a socket's name has at most 107 characters.
+        # A connection that another command kept needs no password, and the questions are what is counted here.
+        # Not below `home`: a socket's name has at most 107 characters.
         sockets = tempfile.mkdtemp(prefix="gb10-ssh-")
         own = {
             "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={sockets}/%C",
