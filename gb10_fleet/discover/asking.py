@@ -106,17 +106,18 @@ def answer(place: Place, keys: Keys, facts: Mapping[str, Any]) -> Answer:
     return Answer(place, keys, facts, is_spark(facts))
 
 
-def silent(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
+def silent(place: Place, keys: Keys, reply: scan.Reply, limit_s: float = LOGIN_TIMEOUT_S) -> Answer:
     """Of one that has not, and why."""
-    silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host, others=False)["silence"]
+    silence = drift_report.judge(reply, None, limit_s, reply.host, others=False)["silence"]
     way_out = _ways_in(place).get(silence["reason"], silence["way_out"])
     return Answer(place, keys, silence=output.printable(f"{silence['text']}; {way_out}"))
 
 
 def _ways_in(place: Place) -> dict[str, str]:
-    """Return what to do where a password is missing or wrong, by the reason."""
+    """Return what to do, by the reason: where a password is missing or wrong, and where a host is slow."""
     return {
         "permission": f"check the user (-u) and its key, or type its password: gb10 discover -k {place}",
+        "timeout": "look whether the host is overloaded or hangs, then ask it again",
         "no_sudo": f"check the password of sudo; without -K, discover needs no root: gb10 discover {place}",
     }
 

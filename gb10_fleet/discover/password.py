@@ -24,6 +24,7 @@ from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Order, Report, run
 from gb10_fleet.rollout import words as ansible_words
 
+PLAYBOOK = "gb10.fleet.discover"
 _FILES = {passwords.CONNECTION: "ANSIBLE_CONNECTION_PASSWORD_FILE", passwords.BECOME: "ANSIBLE_BECOME_PASSWORD_FILE"}
 
 
@@ -55,7 +56,7 @@ def ask(keys: Mapping[Place, Keys], user: str | None, words: Sequence[str]) -> l
         file.write_text(json.dumps(_inventory(by_name, user, known_hosts)), encoding="utf-8")
         become = ("--become",) if as_root(words) else ()
         order = Order(
-            "gb10.fleet.discover", [str(file)], words=("--forks", str(asking.CONCURRENCY), *become, *words),
+            PLAYBOOK, [str(file)], words=("--forks", str(asking.CONCURRENCY), *become, *words),
             environment={"ANSIBLE_CACHE_PLUGIN": "memory"},  # these names mean nothing after this run
         )  # fmt: skip
         _, report = run(order, quiet=True, watch=watch)
@@ -81,6 +82,8 @@ def _answer(place: Place, keys: Keys, event: Mapping[str, Any] | None, report: R
     result = event["said"] if event else {}
     if facts := result.get("ansible_facts", {}).get("gb10_spark"):
         return asking.answer(place, keys, facts)
+    if late := result.get("timedout"):  # Ansible's own word for a task that reached its limit
+        return asking.silent(place, keys, scan.Reply(str(place), None, "", ""), late["period"])
     if event:
         status = scan.SSH_FAILED if event["kind"] == "runner_on_unreachable" else scan.REFUSED
         why = f"{result.get('msg', '')}\n{result.get('module_stderr', '')}"

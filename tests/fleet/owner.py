@@ -137,7 +137,7 @@ class Owner:
         sockets = tempfile.mkdtemp(prefix="gb10-ssh-")
         own = {
             "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s -o ControlPath={sockets}/%C",
-            "ANSIBLE_TIMEOUT": "60",  # seconds; an emulated machine is slow to ask for a password
+            "ANSIBLE_TIMEOUT": "180",  # seconds; an emulated machine is slow to ask for a password
         }
         return {**kept, **folders, **own, "HOME": str(self.home)}
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import passwords
 from gb10_fleet.discover import cli as discover_cli
+from gb10_fleet.discover import password
 from gb10_fleet.playbook import Outcome
 from tests.support.discovered import fake, key
 from tests.support.doors import OF_SSH, OF_SUDO, SSH_DOOR, opened, put_ways_to_root
@@ -93,6 +94,16 @@ def test_a_wrong_password_is_said(
     status, answer = discover(monkeypatch, typed, "-kK", HERE)
     assert status == Outcome.unreachable and [*answer["locked"]] == [HERE]
     assert [word for word in says if word not in answer["locked"][HERE]] == [], answer["locked"]
+
+
+def test_a_host_that_is_too_slow_is_no_defect_of_ours(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = network / "slow.yml"
+    look = {"gb10.fleet.spark_facts": {}, "timeout": 1}
+    play.write_text(json.dumps([{"hosts": "sparks", "gather_facts": False, "tasks": [look]}]))
+    monkeypatch.setattr(password, "PLAYBOOK", str(play))
+    fake(network / "bin", "ssh", "sleep 5")
+    _, answer = discover(monkeypatch, {"SSH": OF_SSH, "BECOME": OF_SUDO}, "-kK", HERE)
+    assert answer["locked"][HERE].startswith("no answer within 1 s; look whether the host is overloaded"), answer
 
 
 def test_nobody_who_was_not_named_gets_a_password(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
