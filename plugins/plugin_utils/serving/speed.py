@@ -63,7 +63,7 @@ class Bound:
     @property
     def why(self) -> str:
         """Return how an expectation follows from it."""
-        low, high = (catalog.load("models")["fit"][name]["value"] for name in ("used_low", "used_high"))
+        low, _, high = _used(self.read)
         bandwidth = catalog.load("sm")["chip"]["memory_bandwidth"]["value"]
         said = f"{self.read:.3g} GB of weights a token, at {low * 100:.0f} to {high * 100:.0f} % of {bandwidth} GB/s"
         if self.accepted:
@@ -115,7 +115,7 @@ def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> flo
 def read_gb(model: Model, checkpoint: Checkpoint) -> float:
     """GB of weights that one token reads: each part in its own format, and of the embedding a row, which is nothing."""
     bits, parts = catalog.load("models")["bits"], model.parts
-    narrow, wide = bits[checkpoint.quantization] / 8, bits["bf16"] / 8
+    narrow, wide = (parts.feeding_bits or bits[checkpoint.quantization]) / 8, bits["bf16"] / 8
     if not parts.known:
         return float(model.parameters_active * narrow)
     head = parts.head * (parts.head_bits / 8 or wide)
@@ -125,18 +125,26 @@ def read_gb(model: Model, checkpoint: Checkpoint) -> float:
         sides = checkpoint.weight_gib * memory_fit.GIB - parts.feeding * narrow - rest
         if model.kind == "moe":  # a hundred times as many experts: a small error of their bits would be all of it
             sides = min(max(sides, parts.sides * narrow), parts.sides * wide)
-    return float(parts.chosen * narrow + sides + head) / _GB
+    return float((parts.chosen + parts.again) * narrow + sides + head) / _GB
 
 
 def predicted(bound: Bound) -> Predicted | None:
     """Of one request, where nobody has measured."""
-    fit = catalog.load("models")["fit"]
     if not bound.plain:
         return None
-    steps = (
-        1 / (1 / (bound.plain * fit[name]["value"]) + bound.exchange) for name in ("used_low", "used", "used_high")
-    )
+    steps = (1 / (1 / (bound.plain * share) + bound.exchange) for share in _used(bound.read))
     return Predicted(*((bound.accepted or 1) * each for each in steps))
+
+
+def _used(read: float) -> tuple[float, float, float]:
+    """Shares of the bandwidth, low, middle and high, of a model that reads so many GB for a token.
+
+    A small model has small matrices, and waits longer between them for each byte of them.
+    """
+    fit = {name: entry["value"] for name, entry in catalog.load("models")["fit"].items()}
+    way = (read - fit["used_small_gb"]) / (fit["used_large_gb"] - fit["used_small_gb"])
+    middle = fit["used_small"] + min(1.0, max(0.0, way)) * (fit["used_large"] - fit["used_small"])
+    return middle * fit["used_low"], middle, middle * fit["used_high"]
 
 
 def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:

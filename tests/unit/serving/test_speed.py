@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit impo
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Parts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import plan
 
-from tests.support.speed_runs import FRESH, RUNS, Run
+from tests.support.speed_runs import AGAIN, FRESH, RUNS, Run
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
 SPARK = 121.63 * GIB
@@ -139,7 +139,7 @@ DRAFTS = {"speculative-config": '{"method": "mtp", "num_speculative_tokens": 5}'
 
 def test_a_plan_without_draft_tokens_does_not_promise_what_they_bring() -> None:
     plain = plan(DENSE, [SPARK])
-    assert plain.expectation == "6.7 to 9.4 tok/s" and ", not measured: 24.6 GB of weights a token" in plain.speed
+    assert plain.expectation == "7.6 to 9.7 tok/s" and ", not measured: 24.6 GB of weights a token" in plain.speed
     assert "28.41 tok/s (with draft tokens, 5 draft tokens" in plain.published
     drafts = plan(DENSE, [SPARK], settings=DRAFTS)
     assert drafts.expectation == "28.41 tok/s" and drafts.speed.startswith("28.41 tok/s") and not drafts.published
@@ -148,14 +148,14 @@ def test_a_plan_without_draft_tokens_does_not_promise_what_they_bring() -> None:
 def test_what_was_measured_with_another_version_is_no_expectation() -> None:
     older = plan(DENSE, [SPARK], "vllm/vllm-openai:v0.26.0", settings=DRAFTS)
     assert older.version == "0.26.0" and older.measured is None and "28.41" in older.published
-    assert older.speed.startswith("6.7 to 9.4 tok/s for one request, not measured")
+    assert older.speed.startswith("7.6 to 9.7 tok/s for one request, not measured")
     assert "how many of 5 are accepted, the catalog does not know" in older.speed
 
 
 def test_accepted_draft_tokens_count_where_they_are_known() -> None:
     bound = speed.Bound(plain=10, accepted=3.0, drafts=4, read=27.3)
     found, plain = speed.predicted(bound), speed.predicted(replace(bound, accepted=0.0))
-    assert found and plain and found.middle == 3 * plain.middle == 21
+    assert found and plain and found.middle == 3 * plain.middle == pytest.approx(24, abs=0.1)
 
 
 def test_nothing_is_expected_that_the_memory_does_not_allow() -> None:
@@ -169,6 +169,15 @@ def test_nothing_is_expected_that_the_memory_does_not_allow() -> None:
 # --- runs on Sparks that nobody asked us to expect: tokens a second of one request, without draft tokens
 
 
-@pytest.mark.parametrize("run", (*RUNS, *FRESH), ids=lambda run: run.what)
+@pytest.mark.parametrize("run", (*RUNS, *FRESH, *AGAIN), ids=lambda run: run.what)
 def test_a_prediction_is_near_the_run(run: Run) -> None:
-    assert run.predicted == pytest.approx(run.measured, rel=0.25)
+    assert (run.predicted == pytest.approx(run.measured, rel=0.25)) == (not run.why)
+
+
+def test_a_model_that_reads_much_uses_more_of_the_bandwidth() -> None:
+    """Qwen3.5-4B reaches 63 % of it, and Qwen3.6-27B 85 %: with one share for both, one of them is 15 % off."""
+    near = [run for run in (*RUNS, *FRESH, *AGAIN) if run.predicted == pytest.approx(run.measured, rel=0.1)]
+    assert len(near) >= 0.8 * len((*RUNS, *FRESH, *AGAIN))
+    shares = [speed.predicted(speed.Bound(plain=1.0, read=read)) for read in (0.1, 8, 19, 30, 200)]
+    middles = [each.middle for each in shares if each]
+    assert middles == pytest.approx([0.66, 0.66, 0.74, 0.82, 0.82])

@@ -146,7 +146,8 @@ def _key_dim(config: Fields) -> int:
 
 
 def _value_dim(config: Fields, key: int) -> int:
-    return config.whole("v_head_dim") or key
+    expanded = config.text("model_type").startswith(_EXPANDED)  # vLLM fills values up to the width of keys
+    return (0 if expanded else config.whole("v_head_dim")) or key
 
 
 # --- layers that keep a state of one size
@@ -181,14 +182,16 @@ def _mamba(config: Fields) -> tuple[int, int] | None:
 
 
 def mamba_heads(config: Fields) -> int:
-    return config.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+    own = ("num_heads",) if config.text("model_type") == "mamba2" else ()  # of a model that has no other heads
+    return config.whole("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", *own)
 
 
 def mamba_inner(config: Fields) -> int:
     """Numbers of a token inside of Mamba."""
-    wide = mamba_heads(config) * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    own = ("head_dim",) if config.text("model_type") == "mamba2" else ()
+    wide = mamba_heads(config) * config.whole("mamba_head_dim", "mamba_d_head", "mamba_headdim", *own)
     hidden = config.whole(*HIDDEN)
-    if not query_heads(config) and (width := config.whole("intermediate_size")):  # Mamba is all there is
+    if not wide and not query_heads(config) and (width := config.whole("intermediate_size")):  # Mamba is all there is
         return width
     return wide or config.whole("mamba_d_ssm") or int(config.number("mamba_expand", "expand", default=2) * hidden)
 

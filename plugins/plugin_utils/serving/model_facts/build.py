@@ -102,7 +102,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         kv_cache_dtype=cache,
         parameters=counted.total + besides,
         active=counted.active,
-        parts=_parts(counted, besides, bits),
+        parts=_parts(counted, besides, bits, kept[0] == "other"),
         weights=_weights(files, count, spent) or _by_config(counted, besides, bits),
         attention=kinds,
         layers=count,
@@ -162,7 +162,10 @@ def _has_layers(fields: Fields) -> bool:
 
 
 def _child(fields: Fields, name: str) -> Fields | None:
-    return fields.child(name) if isinstance(fields.data.get(name), dict) else None
+    """With what its class has anyway: the hub's files leave that out."""
+    found = fields.child(name) if isinstance(fields.data.get(name), dict) else None
+    usual = catalog.load("model_facts")["defaults"].get(found.text("model_type")) if found else None
+    return found.with_({**usual["value"], **found.data}) if found and usual else found
 
 
 def _quantized(whole: Fields, text: Fields) -> Fields:
@@ -171,7 +174,7 @@ def _quantized(whole: Fields, text: Fields) -> Fields:
 
 def _layers(text: Fields) -> int:
     named = len(text.text("hybrid_override_pattern")) or max(len(text.items(name)) for name in layer_reader.LISTS)
-    count = text.whole(*layer_reader.COUNT, default=named)
+    count = layer_reader.number(text, named)
     if not 1 <= count <= limit("layers"):
         raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
     return count
@@ -251,7 +254,8 @@ def _by_config(counted: parameters.Count, besides: int, bits: formats.Bits) -> W
     return Weights({"": int(total / 8)}, vision=besides * 2, basis="config")
 
 
-def _parts(counted: parameters.Count, besides: int, bits: formats.Bits) -> Parts:
+def _parts(counted: parameters.Count, besides: int, bits: formats.Bits, own: bool) -> Parts:
+    """`own`: the format has as many bits as the file says, and not those of a table."""
     dense = counted.dense if counted.routed else 0  # layers before the experts stay as attention does
     return Parts(
         feeding=counted.feeding,
@@ -261,6 +265,8 @@ def _parts(counted: parameters.Count, besides: int, bits: formats.Bits) -> Parts
         unread=counted.tables - counted.head + besides,  # a tied head is the embedding, and read as a whole
         sides_bits=_sides_bits(counted, bits),
         head_bits=0.0 if counted.tied else bits.head,
+        feeding_bits=bits.feeding if own else 0.0,
+        again=counted.again,
     )
 
 

@@ -139,9 +139,8 @@ def _parts(said: Fields | None) -> Parts:
     if said is None:
         return Parts()
     _only(said, {each.name for each in fields(Parts)})
-    sizes = ("sides_bits", "head_bits")
-    numbers = {name: said.whole(name) for name in said.data if name not in sizes}
-    return Parts(**numbers, sides_bits=said.number(sizes[0]), head_bits=said.number(sizes[1]))
+    sizes = {name: said.number(name) for name in said.data if name.endswith("_bits")}
+    return Parts(**{name: said.whole(name) for name in said.data if name not in sizes}, **sizes)
 
 
 def _widths(said: Fields) -> tuple[int, ...]:

@@ -59,6 +59,8 @@ class Parts:
     unread: int = 0  # tables that a token looks a row up in, and encoders, in 16 bits
     sides_bits: float = 0.0  # of one of the sides; 0: as makers of the format usually leave them
     head_bits: float = 0.0  # of one number of the output layer; 0: 16
+    feeding_bits: float = 0.0  # of one that is fed with; 0: as many as the format has
+    again: int = 0  # numbers that a token reads once more: of layers that it goes through several times
 
     @property
     def known(self) -> bool:

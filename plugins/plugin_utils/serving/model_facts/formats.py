@@ -29,7 +29,8 @@ _INT4 = {
 
 # Formats whose makers leave attention and its like as they were, unless they say what they left out.
 PARTIAL = ("nvfp4", "mxfp4", "int4")
-_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
+_ENTIRE = ("bitsandbytes", "hqq", "torchao")  # tools that leave nothing as it was, unless they say so
+_LEFT_OUT = ("ignore", "ignored_layers", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules")
 # Parts of a model by words in the names of its modules; the first that fits. Encoders, tables and routers are in none.
 _PARTS = (
     ("", re.compile(r"visual|vision|audio|embed|mtp|(^|[._])(gate|router|in_proj_(a|b|ba)|conv1d)[*$]*$")),
@@ -88,6 +89,8 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
     said, wide, usual = _said(config, separate), float(table["bf16"]), float(table[kept[0]])
     if said is None:
         return Bits(usual, usual, usual, wide)
+    if kept[0] == "other":
+        usual = _own_bits(said) or usual
     if said.text("quant_method") == "fp8" and kept[0] != "fp8":  # experts in less, all else in FP8 (DeepSeek-V4)
         wide = float(table["fp8"])
     named = _named(said, table)
@@ -95,7 +98,7 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
         named["feeding"] = named.pop("dense")
     left = [text for name in _LEFT_OUT for text in _texts(said, name)]
     partly = bool(named) and "all" not in named
-    plain = not named and not left and kept[0] in PARTIAL
+    plain = not named and not left and kept[0] in PARTIAL and said.text("quant_method") not in _ENTIRE
     found = {}
     for part in ("feeding", "mixing", "shared"):
         if own := named.get(part):
@@ -107,7 +110,14 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
         else:
             share = 1.0 if partly or plain else _share_left(left, part, having)
             found[part] = share * wide + (1 - share) * usual
-    return Bits(**found, head=min(named.get("head", {float(table["bf16"]): 1})))
+    head = said.number("head_bits") or float(table["bf16"])
+    return Bits(**found, head=min(named.get("head", {head: 1})))
+
+
+def _own_bits(said: Fields) -> float:
+    """Bits of one weight, where a tool that is not known here says a number (EXL3: 2.05); 0: it says none."""
+    found = said.number("bits", "nbits", "w_bit", "weight_bits")
+    return found if 1 <= found < 16 else 0.0
 
 
 def _named(said: Fields, table: Mapping[str, float]) -> dict[str, dict[float, int]]:
@@ -172,9 +182,39 @@ def _formats(said: Fields, config: Fields) -> Iterator[str]:
         if extra := said.child("extra_config"):
             yield from _extra(extra)
     else:
-        yield _BY_METHOD.get(method) or _algorithm(method.upper(), said)
+        yield _BY_METHOD.get(method) or _by_type(method, said) or _algorithm(method.upper(), said)
     if config.text("expert_dtype").lower() == "fp4":  # DeepSeek-V4: experts in FP4, the rest in FP8
         yield "mxfp4"
+
+
+def _by_type(method: str, said: Fields) -> str:
+    """Of tools that say the type of a weight in words of their own."""
+    if method == "bitsandbytes":
+        return "int8" if said.flag("load_in_8bit", "_load_in_8bit") else "int4"
+    if method == "hqq":
+        weight = _deeper(said, "quant_config", "weight_quant_params")
+        return _scheme("int", weight.whole("nbits", default=4), 0) if weight else ""
+    if method == "quark":
+        weight = _deeper(said, "global_quant_config", "weight")
+        kind = weight.text("dtype") if weight else ""
+        return _scheme(*_typed(kind), weight.whole("group_size")) if weight and kind else ""
+    if method == "torchao":
+        usual = _deeper(said, "quant_type", "default")
+        return _scheme(*_typed(usual.text("_type") if usual else said.text("quant_type")), 0)
+    return ""
+
+
+def _typed(word: str) -> tuple[str, int]:
+    """(float or int, bits) of a word such as fp8_e4m3, Int4WeightOnlyConfig, mxfp4."""
+    found = re.search(r"(fp|float|int)_?(\d+)", word.lower())
+    return ("int" if found[1] == "int" else "float", int(found[2])) if found else ("", 0)
+
+
+def _deeper(said: Fields, *names: str) -> Fields | None:
+    found: Fields | None = said
+    for name in names:
+        found = found.child(name) if found and isinstance(found.data.get(name), dict) else None
+    return found
 
 
 def _groups(said: Fields) -> Iterator[str]:
@@ -214,11 +254,12 @@ _IN_WORDS = (
 
 
 def _algorithm(text: str, said: Fields) -> str:
-    """By the first of these words in it; where nobody knows, 16 bits, which is the most."""
+    """By the first of these words in it; where nobody knows, its own bits, or 16, which is the most."""
     if found := next((name for word, name in _IN_WORDS if word in text), ""):
         return found
     shown = ascii(text)[: limit("shown")]
-    said.doubt(f"{said.file}: the weights are quantized by {shown}, not known here: 16 bits are counted")
+    counted = f"{_own_bits(said):g} bits, as it says," if _own_bits(said) else "16 bits"
+    said.doubt(f"{said.file}: the weights are quantized by {shown}, not known here: {counted} are counted")
     return "other"
 
 

@@ -212,6 +212,20 @@ def window(config: Fields) -> int:
     return found if found < config.whole("max_position_embeddings", default=found + 1) else 0
 
 
+def number(config: Fields, named: int) -> int:
+    """Return how many layers there are, each once. `named`: those that have a word."""
+    if config.has("num_layers_per_stack"):
+        return 2 * config.whole("num_layers_per_stack")
+    if twofold(config) and config.has("num_layers"):
+        return 2 * config.whole("num_layers")
+    return config.whole(*COUNT, default=named)
+
+
+def twofold(config: Fields) -> bool:
+    """Return whether a layer of the maker's is two: each with attention and a network, and one with experts too."""
+    return config.text("model_type").startswith("longcat_flash")
+
+
 # --- what reads the cache of another layer, what has an index
 
 
@@ -230,8 +244,11 @@ def _passes(config: Fields, count: int) -> list[int]:
     """Return how often a token goes through each layer, of models that repeat some of them."""
     first, last = config.whole("loop_layer_index_start"), config.whole("loop_layer_index_end")
     times = config.whole("loop_num_passes", "n_recurrent_loops", default=1)
-    if config.text("model_type").startswith("longcat_flash") and not config.has("num_hidden_layers"):
-        first, last, times = 0, count, 2  # two attentions in each of `num_layers`
+    if config.has("num_layers_per_stack"):  # HRM: each high cycle has low ones, which all go through the first stack
+        high, low = max(1, config.whole("H_cycles")), max(1, config.whole("L_cycles"))
+        return [high * low] * (count // 2) + [high] * (count - count // 2)
+    if config.has("total_ut_steps"):  # Ouro
+        first, last, times = 0, count, config.whole("total_ut_steps")
     if config.has("n_recurrent_layers"):
         first = config.whole("n_input_layers")
         last = first + config.whole("n_recurrent_layers")
@@ -279,15 +296,16 @@ def _feeds(config: Fields, count: int, words: Sequence[str]) -> list[str]:
         return [""] * count
     if experts(config) < 2:
         return ["dense"] * count
-    sparse = _sparse(config, count)
+    sparse = set(range(0, count, 2)) if twofold(config) else _sparse(config, count)
     return ["sparse" if index in sparse else "dense" for index in range(count)]
 
 
 def _sparse(config: Fields, count: int) -> set[int]:
     if words := config.texts("mlp_layer_types"):
         return {index for index, word in enumerate(words) if word != "dense"}
-    if isinstance(config.data.get("moe_layer_freq"), list):
-        return {index for index, each in enumerate(config.items("moe_layer_freq")) if each}
+    for name in ("moe_layer_freq", "is_moe_layer"):
+        if isinstance(config.data.get(name), list):
+            return {index for index, each in enumerate(config.items(name)) if each}
     listed = config.data.get("moe_layers_enum", config.data.get("moe_layers"))  # Step writes "3,4,5"
     if isinstance(listed, str):
         named = {word.strip() for word in config.text("moe_layers_enum", "moe_layers").split(",")}

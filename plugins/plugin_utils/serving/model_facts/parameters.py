@@ -37,6 +37,7 @@ class Count:
     looked_up: int  # tables beside it, of which a token reads a row each
     head: int  # of the output layer, which is the embedding again where the two are tied
     tied: bool
+    again: int = 0  # of layers that a token goes through several times, for each time but the first
 
     @property
     def total(self) -> int:
@@ -44,7 +45,7 @@ class Count:
 
     @property
     def active(self) -> int:
-        return self.chosen + self.dense + self.sides + self.tables - self.looked_up
+        return self.chosen + self.dense + self.sides + self.again + self.tables - self.looked_up
 
     @property
     def tables(self) -> int:
@@ -76,8 +77,9 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     hidden, words = config.whole(*HIDDEN), config.whole(*layer_reader.WORDS)
     tied = config.flag("tie_word_embeddings", "weight_tying", default=_is(config, "tied")) or not chats
     found = experts(config)
-    routed = chosen = dense = sides = shared = 0
+    routed = chosen = dense = sides = shared = again = 0
     for layer in layers:
+        before = chosen + dense + sides + shared
         sides += _mixing(layer, hidden)
         matrices = 2 if _is_ungated(layer.config) else 3
         if layer.feed == "sparse":
@@ -85,14 +87,21 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
             routed, chosen = routed + found.count * one, chosen + found.per_token * one
             shared += _shared(layer.config, hidden, matrices, one)
             sides += found.count * hidden
-        if layer.feed == "dense" or (layer.feed and config.flag("enable_moe_block")):  # Gemma 4 has both
+        if layer.feed == "dense" or (layer.feed and _has_both(config)):
             dense += matrices * hidden * _width(layer, hidden)
+        times = max(layer.passes, config.whole("loop_num", default=1))  # IQuest: later times see a window
+        again += (times - 1) * (chosen + dense + sides + shared - before)
     per_layer = config.whole("hidden_size_per_layer_input") * len(layers)  # Gemma: what each layer adds of a word
     sides += 3 * hidden * per_layer
     groups = config.whole("ngram_vocab_size_base") * config.whole("ple_embed_dim")  # Qwen: of two words, and of three
     looked_up = config.whole("vocab_size_per_layer_input") * per_layer + groups * len(config.items("ple_layer_ids"))
     table = words * hidden
-    return Count(routed, chosen, dense, sides + shared, shared, table, looked_up, table if chats else 0, tied)
+    return Count(routed, chosen, dense, sides + shared, shared, table, looked_up, table if chats else 0, tied, again)
+
+
+def _has_both(config: Fields) -> bool:
+    """Return whether layers with experts have a dense network beside them."""
+    return config.flag("enable_moe_block") or layer_reader.twofold(config)  # Gemma 4, LongCat
 
 
 def widths(config: Fields, layers: Sequence[Layer]) -> tuple[int, ...]:
@@ -107,6 +116,10 @@ def senses(config: Fields | None) -> int:
     """Of an encoder for images or sound."""
     if config is None:
         return 0
+    if known := catalog.load("model_facts")["encoders"].get(config.text("model_type")):
+        return int(known["value"])
+    if (several := config.child("width") if isinstance(config.data.get("width"), dict) else None) is not None:
+        return sum(senses(several.child(name)) for name in several.data)  # DeepSeek-OCR
     hidden = config.layered("embed_dim", "hidden_size", "width", "d_model")  # of both, the second is what it gives on
     depth = config.layered("depth", "num_hidden_layers", "layers", "n_layers", "encoder_layers")
     usual = (

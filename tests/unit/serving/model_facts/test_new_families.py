@@ -1,0 +1,128 @@
+"""Families that say in words of their own how often a token goes through a layer, or leave out what a class has anyway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speed
+
+from tests.support.model_configurations import facts, kv
+
+# Bytes of cache a token, billions of parameters, the configuration as on the hub in what says how large it is.
+FAMILIES: dict[str, tuple[int, float, dict[str, Any]]] = {
+    # vLLM 0.32.0 on the meta device: 62 layers of 15,360 bytes, 8.148 GB
+    "MiniCPM3-4B": (952320, 4.074, {
+        "model_type": "minicpm3", "hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
+        "num_attention_heads": 40, "num_key_value_heads": 40, "q_lora_rank": 768, "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "vocab_size": 73448}),
+    # the same: 128 layers of 6,144 bytes, 2.896 GB
+    "HRM-Text": (786432, 1.448, {
+        "model_type": "hrm_text", "hidden_size": 1536, "intermediate_size": 4096, "num_attention_heads": 12,
+        "head_dim": 128, "H_cycles": 2, "L_cycles": 3, "num_layers_per_stack": 16, "num_hidden_layers": 128,
+        "vocab_size": 151808, "tie_word_embeddings": False}),
+    # the same: 14.571 GB; and a state of 4,255,744 bytes in each layer
+    "Mamba-Codestral-7B": (0, 7.285, {
+        "model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64,
+        "state_size": 128, "n_groups": 8, "expand": 2, "conv_kernel": 4, "intermediate_size": 8192,
+        "vocab_size": 32768, "tie_word_embeddings": False}),
+    # 28 layers of two attentions each; 562 billion as published
+    "LongCat-Flash": (28 * 2 * 576 * 2, 562, {
+        "model_type": "longcat_flash", "hidden_size": 6144, "num_layers": 28, "num_attention_heads": 64,
+        "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "kv_lora_rank": 512, "q_lora_rank": 1536,
+        "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 512, "moe_topk": 12,
+        "zero_expert_num": 256, "vocab_size": 131072}),
+    # the same: 12 of 48 layers of 4,096 bytes, 473.14 GB; its first layer has no experts
+    "K-EXAONE-236B": (49152, 236.6, {
+        "model_type": "exaone_moe", "hidden_size": 6144, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+        "num_hidden_layers": 48, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128,
+        "is_moe_layer": [False] + [True] * 47, "num_experts": 128, "num_experts_per_tok": 8, "num_shared_experts": 1,
+        "sliding_window": 128, "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 12,
+        "vocab_size": 153600}),
+    # vLLM on the meta device: 10 of 62 layers of 8,192 bytes, 54.86 GB; the hub says no vocab_size
+    "gemma-3-27b": (81920, 27.43, {
+        "text_config": {
+            "model_type": "gemma3_text", "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504,
+            "num_attention_heads": 32, "num_hidden_layers": 62, "num_key_value_heads": 16, "sliding_window": 1024},
+        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304,
+                          "num_hidden_layers": 27}}),
+    # as published: 4.3 billion; the hub says no heads either
+    "gemma-3-4b": (5 * 4 * 256 * 2 * 2, 4.3, {
+        "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                        "num_hidden_layers": 34, "sliding_window": 1024},
+        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304,
+                          "num_hidden_layers": 27}}),
+    # as published; its encoders are named, and say no sizes that tell how large they are
+    "gemma-3n-E2B": (4 * 2 * 256 * 2 * 2, 5.44, {
+        "audio_config": {"model_type": "gemma3n_audio", "hidden_size": 1536, "conf_num_hidden_layers": 12},
+        "vision_config": {"model_type": "gemma3n_vision", "hidden_size": 2048},
+        "text_config": {
+            "model_type": "gemma3n_text", "hidden_size": 2048, "hidden_size_per_layer_input": 256, "head_dim": 256,
+            "intermediate_size": [8192] * 30, "num_hidden_layers": 30, "num_attention_heads": 8,
+            "num_key_value_heads": 2, "num_kv_shared_layers": 10, "sliding_window": 512, "vocab_size": 262400,
+            "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 6, "vocab_size_per_layer_input": 262144}}),
+    # as published; its encoder is two, below `width`
+    "DeepSeek-OCR": (12 * 10 * 128 * 2 * 2, 3.34, {
+        "vision_config": {"model_type": "vision", "width": {"clip-l-14-224": {"layers": 24, "width": 1024},
+                                                            "sam_vit_b": {"layers": 12, "width": 768}}},
+        "language_config": {
+            "hidden_size": 1280, "intermediate_size": 6848, "moe_intermediate_size": 896, "num_hidden_layers": 12,
+            "num_attention_heads": 10, "num_key_value_heads": 10, "n_routed_experts": 64, "n_shared_experts": 2,
+            "num_experts_per_tok": 6, "first_k_dense_replace": 1, "kv_lora_rank": None, "qk_nope_head_dim": 0,
+            "qk_rope_head_dim": 0, "v_head_dim": 0, "use_mla": False, "vocab_size": 129280}}),
+    # as published; the hub says of its text a name and vocab_size
+    "llava-1.5-7b": (32 * 32 * 128 * 2 * 2, 7.06, {
+        "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
+        "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024, "intermediate_size": 4096,
+                          "num_hidden_layers": 24}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_counted(name: str, tmp_path: Path) -> None:
+    cache, billions, content = FAMILIES[name]
+    found = facts({"architectures": ["XForCausalLM"], "torch_dtype": "bfloat16", **content}, tmp_path)
+    assert kv(found) == cache and found.doubts == ()
+    assert found.parameters / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def test_the_state_of_mamba_2_is_what_vllm_keeps(tmp_path: Path) -> None:
+    found = facts({"architectures": ["X"], **FAMILIES["Mamba-Codestral-7B"][2]}, tmp_path)
+    assert [each.state_bytes for each in found.attention] == [4255744]
+
+
+PLAIN: dict[str, Any] = {
+    "architectures": ["X"], "model_type": "new", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000, "tie_word_embeddings": False,
+}  # fmt: skip
+LAYER = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128  # numbers
+
+
+@pytest.mark.parametrize(
+    ("more", "caches", "times"),
+    [
+        ({}, 4, 4),
+        ({"total_ut_steps": 3}, 12, 12),  # Ouro
+        ({"loop_num": 2, "loop_window_size": 8}, 4, 8),  # IQuest: the second time sees a window
+        ({"num_layers_per_stack": 2, "H_cycles": 2, "L_cycles": 3}, 16, 16),
+    ],
+    ids=str,
+)
+def test_a_layer_that_is_gone_through_twice_is_read_twice_and_there_once(
+    more: dict[str, Any], caches: int, times: int, tmp_path: Path
+) -> None:
+    found = facts({**PLAIN, **more}, tmp_path)
+    model = models.of_facts(found)
+    assert kv(found) == caches * 2 * 16 * 2 * 2
+    assert found.parameters == 4 * LAYER + 2 * 64000
+    assert speed.read_gb(model, model.checkpoints[0]) * 1e9 == pytest.approx(2 * (times * LAYER + 64000))
+
+
+def test_a_format_that_is_not_known_has_the_bits_that_it_says(tmp_path: Path) -> None:
+    """EXL3 at 3 bits, of all layers, and its head at 6: nothing of it is read in 16 bits."""
+    said = {"quant_method": "exl3", "bits": 3.0, "head_bits": 6}
+    found = facts({**PLAIN, "quantization_config": said}, tmp_path)
+    model = models.of_facts(found)
+    assert found.weights.total == pytest.approx((4 * LAYER * 3 + 64000 * (6 + 16)) / 8, rel=0.01)
+    assert speed.read_gb(model, model.checkpoints[0]) * 1e9 == pytest.approx((4 * LAYER * 3 + 64000 * 6) / 8, rel=0.01)
