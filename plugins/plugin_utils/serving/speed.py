@@ -120,7 +120,8 @@ def read_gb(model: Model, checkpoint: Checkpoint) -> float:
         return float(model.parameters_active * narrow)
     head = parts.head * (parts.head_bits / 8 or wide)
     rest = head + parts.unread * wide
-    sides = parts.sides * (parts.sides_bits / 8 or (wide if checkpoint.quantization in formats.PARTIAL else narrow))
+    said = (checkpoint.sides_bits or parts.sides_bits) / 8
+    sides = parts.sides * (said or (wide if checkpoint.quantization in formats.PARTIAL else narrow))
     if checkpoint.basis in _COUNTED and narrow < wide:  # what is there, less what is known of it
         sides = checkpoint.weight_gib * memory_fit.GIB - parts.feeding * narrow - rest
         if model.kind == "moe":  # a hundred times as many experts: a small error of their bits would be all of it

@@ -33,7 +33,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 
 _NESTED = (
     *("text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "decoder"),
-    *("text_model", "lm_config", "language_model", "decoder_config"),
+    *("text_model", "lm_config", "language_model", "decoder_config", "transf_decoder", "config_dict"),
 )
 _VISION = ("vision_config", "visual", "vit_config", "vision_tower_config", "vision_encoder_config")
 _AUDIO = ("audio_config", "sound_config", "audio_encoder_config", "encoder_config", "encoder")
@@ -51,6 +51,7 @@ _DRAFT_LAYERS = (
 # Kinds of scaling whose max_position_embeddings is the stretched context already.
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_SCORES = ("ForSequenceClassification", "ForTokenClassification", "ForRanking", "RewardModel")
 _AT_ONCE = 8  # headers that are asked for at the same time
 
 
@@ -79,6 +80,8 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     text = layer_reader.flat(levels[-1])
     if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
         text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
+    if not any(map(text.has, layer_reader.WORDS)):
+        text = text.with_({name: whole.data[name] for name in layer_reader.WORDS if whole.has(name)})
     count = _layers(text)
     layers = layer_reader.read(text, count)
     encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
@@ -175,6 +178,11 @@ def _quantized(whole: Fields, text: Fields) -> Fields:
 def _layers(text: Fields) -> int:
     named = len(text.text("hybrid_override_pattern")) or max(len(text.items(name)) for name in layer_reader.LISTS)
     count = layer_reader.number(text, named)
+    if not count and not text.has(layer_reader.COUNT[0]):
+        raise FactsError(
+            f"{text.file} says of no model how many layers it has, so nothing can be counted. Write a file of facts "
+            "(--facts FILE): id, architecture, weights and attention"
+        )
     if not 1 <= count <= limit("layers"):
         raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
     return count
@@ -279,7 +287,7 @@ def _uncached(whole: Fields, text: Fields) -> bool:
 def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool = False) -> str:
     """What a model of this architecture, with files of these names, does."""
     tests: tuple[tuple[str, Callable[[], bool]], ...] = (
-        ("classify", lambda: "ForSequenceClassification" in architecture),
+        ("classify", lambda: any(word in architecture for word in _SCORES)),
         ("transcribe", lambda: any(word in architecture for word in ("Whisper", "ASR", "Asr", "SpeechRecognition"))),
         ("embed", lambda: "modules.json" in names or _gives_vectors(architecture, vision)),
     )
@@ -288,7 +296,9 @@ def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool
 
 def _gives_vectors(architecture: str, vision: bool) -> bool:
     """Without a head of its own, or with that of BERT's training, in whose place vLLM gives vectors."""
-    return architecture.endswith("ForMaskedLM") or (architecture.endswith("Model") and not vision)
+    if architecture.endswith(("ForMaskedLM", "ForRetrieval")) or architecture in ("ColQwen3", "ColQwen3_5"):
+        return True
+    return architecture.endswith("Model") and not vision
 
 
 def _bidirectional(whole: Fields, text: Fields) -> bool:

@@ -97,6 +97,8 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
     if not having.get("shared") and "dense" in named:
         named["feeding"] = named.pop("dense")
     left = [text for name in _LEFT_OUT for text in _texts(said, name)]
+    rules = said.child("dynamic") if isinstance(said.data.get("dynamic"), dict) else None
+    left += [name.removeprefix("-:") for name in (rules.data if rules else ()) if name.startswith("-:")]  # GPTQModel
     partly = bool(named) and "all" not in named
     plain = not named and not left and kept[0] in PARTIAL and said.text("quant_method") not in _ENTIRE
     found = {}

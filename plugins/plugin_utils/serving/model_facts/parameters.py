@@ -18,7 +18,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.layers import HIDDEN, Layer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
 
-_WIDTH = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "mlp_hidden_size", "dim_ff")
+_WIDTH = (
+    *("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "decoder_ffn_dim", "mlp_hidden_size", "dim_ff"),
+    "inner_size",
+)
 
 # Functions between two matrices; others, as silu, multiply what a third one makes.
 _PLAIN = ("relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu", "xielu")
@@ -128,7 +131,10 @@ def senses(config: Fields | None) -> int:
     wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=usual)
     merged, given = hidden * config.whole("spatial_merge_size") ** 2, config.whole("out_hidden_size")
     mergers = 1 + len(config.items("deepstack_visual_indexes")) if merged and given else 0  # Qwen-VL
-    return depth * (4 * hidden * hidden + 2 * hidden * wide) + mergers * merged * (merged + given)
+    layer = 4 * hidden * hidden + 2 * hidden * wide
+    if config.has("conv_kernel_size"):  # a conformer: two networks around the attention, positions and a convolution
+        layer += 2 * hidden * wide + 4 * hidden * hidden
+    return depth * layer + mergers * merged * (merged + given)
 
 
 def encoder(config: Fields) -> int:
@@ -220,7 +226,8 @@ def _attention(layer: Layer, kind: Attention, hidden: int) -> int:
     if kind.kind == "sliding":
         queries = config.whole(*names, default=queries)
     gate = 2 if config.flag("attn_output_gate", default=_is(config, "gated")) else 1
-    asked = hidden * queries * kind.key_dim * gate + queries * kind.value_dim * hidden
+    wide, rank = queries * kind.key_dim * gate, config.whole("share_q_dim")  # Step 3: by way of fewer
+    asked = (rank * (hidden + wide) if rank else hidden * wide) + queries * kind.value_dim * hidden
     same = config.flag("attention_k_eq_v") and kind.kind == "full"
     own = hidden * kind.kv_heads * (kind.key_dim + (0 if same else kind.value_dim))
     return asked + index + (own if layer.own else 0)
