@@ -279,6 +279,13 @@ def image(reference: str) -> Image | None:
     return None
 
 
+def entrypoint(reference: str) -> str:
+    """The path of the image's own entrypoint, where its programs must be started by it; empty where none must."""
+    entries = catalog.load("images")["entrypoints"]
+    name = reference.partition("@")[0]
+    return next((str(entry["path"]) for entry in entries if re.fullmatch(entry["value"], name)), "")
+
+
 def _image(entry: Mapping[str, Any], reference: str, digest: str, version: str | None) -> Image:
     return Image(
         reference=reference,

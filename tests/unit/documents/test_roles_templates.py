@@ -55,6 +55,7 @@ def vllm_pair(host: str = "spark-a", **variables: Any) -> Rendered:
 
 
 TOKEN = "0123456789abcdef" * 2
+NGC_WITH_RAY = "nvcr.io/nvidia/vllm:26.04-py3"
 RAY: dict[str, Any] = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
 
 
@@ -440,6 +441,15 @@ def test_a_single_spark_serves_without_cluster_arguments() -> None:
     assert after(words, "--gpu-memory-utilization") == "0.8"
     assert not {"--nnodes", "--headless", "IPC_LOCK", "--max-model-len", "--env-file", "--privileged"} & set(words)
     assert settings(vllm())["join"] is None and settings(vllm())["rails"] == []
+
+
+def test_an_image_of_ngc_starts_by_its_own_entrypoint() -> None:
+    """On a driver older than the image's CUDA, vLLM ends without it: cudaErrorUnsupportedPtxVersion."""
+    ngc = {"vllm_image": "nvcr.io/nvidia/vllm:26.08-py3", "vllm_allow_tag": True}
+    for document, program in ((vllm(**ngc), "vllm"), (vllm_pair(**ngc | RAY | {"vllm_image": NGC_WITH_RAY}), "python3")):
+        words = command(document)
+        start = words[words.index("--entrypoint") :]
+        assert start[1] == "/opt/nvidia/nvidia_entrypoint.sh" and "nvcr.io-nvidia-vllm" in start[2] and start[3] == program
 
 
 @pytest.mark.parametrize(("host", "rank", "address"), [("spark-a", "0", "10"), ("spark-b", "1", "11")])

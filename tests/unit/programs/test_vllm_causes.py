@@ -458,3 +458,17 @@ def test_what_a_client_asked_is_in_no_text_that_every_login_reads() -> None:
     failure = verdict_of_end(1, read(served, said), 0)
     tally("a status quotes a client", 1, int("illness" in failure.text))
     assert "ValueError: cannot parse the call of" in failure.text and "illness" not in failure.text
+
+
+NGC_BANNER = """
+ERROR: This container was built for NVIDIA Driver Release 595.45 or later, but
+       version 580.142 was detected.
+
+NOTE: CUDA Forward Compatibility mode ENABLED.
+"""
+
+
+def test_what_ngc_says_of_an_older_driver_is_no_cause() -> None:
+    """An owner's log of NGC 26.03: it serves all the same, so another end has another cause."""
+    found = verdict_of_end(1, read(*NGC_BANNER.splitlines(), log=new_log()), 0)
+    assert "NVIDIA Driver Release" not in found.text

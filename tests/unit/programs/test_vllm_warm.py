@@ -52,6 +52,16 @@ def test_a_container_unpacks_what_it_can_only_read() -> None:
         warm.words(["docker", "run", "image"], "x")
 
 
+def test_an_image_keeps_the_entrypoint_that_starts_its_programs() -> None:
+    own = [*ARGV[:5], "/opt/nvidia/nvidia_entrypoint.sh", "image", "vllm", *ARGV[7:]]
+    words = warm.words(own, "/var/cache/x.tar")
+    at = words.index("--entrypoint")
+    assert words[at + 1 : at + 5] == ["/opt/nvidia/nvidia_entrypoint.sh", "image", "/bin/sh", "-c"]
+    assert words[at + 6 :] == ["vllm", "serve", "a/b", "--port", "8000"] == warm.words(ARGV, "/var/cache/x.tar")[at + 5 :]
+    with pytest.raises(ValueError, match="no vllm"):
+        warm.words([*own[:7], "python3", *own[8:]], "x")
+
+
 class Host:
     """A unit with a warm cache, below a root of its own."""
 

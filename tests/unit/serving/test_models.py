@@ -150,6 +150,25 @@ def test_an_image_that_nobody_described_is_unknown(reference: str) -> None:
     assert models.image(reference) is None
 
 
+@pytest.mark.parametrize(
+    ("reference", "version", "path"),
+    [
+        ("nvcr.io/nvidia/vllm:25.12-py3", "0.11.1", "/opt/nvidia/nvidia_entrypoint.sh"),
+        ("nvcr.io/nvidia/vllm:25.12.post1-py3", "0.12.0", "/opt/nvidia/nvidia_entrypoint.sh"),
+        ("nvcr.io/nvidia/vllm:26.01-py3", "0.13.0", "/opt/nvidia/nvidia_entrypoint.sh"),
+        ("nvcr.io/nvidia/vllm@sha256:" + "a" * 64, None, "/opt/nvidia/nvidia_entrypoint.sh"),
+        ("nvcr.io/nvidia/vllm:26.12-py3", None, "/opt/nvidia/nvidia_entrypoint.sh"),
+        ("vllm/vllm-openai:v0.32.0", "0.32.0", ""),
+        ("registry.lan/nvidia/vllm:26.08-py3", None, ""),
+    ],
+)
+def test_images_of_ngc_have_an_entrypoint_and_the_version_that_they_say(
+    reference: str, version: str | None, path: str
+) -> None:
+    known = models.image(reference)
+    assert (known.version if known else None) == version and models.entrypoint(reference) == path
+
+
 def test_a_listed_digest_names_its_image(monkeypatch: pytest.MonkeyPatch) -> None:
     digest = "sha256:" + "a" * 64
     (known,) = [each for each in catalog.load("images")["images"] if each.get("version") == "0.19.0"]

@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit impo
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Parts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import plan
 
-from tests.support.speed_runs import AGAIN, FRESH, RUNS, Run
+from tests.support.speed_runs import AGAIN, FRESH, RUNS, UNSEEN, Run
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
 SPARK = 121.63 * GIB
@@ -169,7 +169,7 @@ def test_nothing_is_expected_that_the_memory_does_not_allow() -> None:
 # --- runs on Sparks that nobody asked us to expect: tokens a second of one request, without draft tokens
 
 
-@pytest.mark.parametrize("run", (*RUNS, *FRESH, *AGAIN), ids=lambda run: run.what)
+@pytest.mark.parametrize("run", (*RUNS, *FRESH, *AGAIN, *UNSEEN), ids=lambda run: run.what)
 def test_a_prediction_is_near_the_run(run: Run) -> None:
     assert (run.predicted == pytest.approx(run.measured, rel=0.25)) == (not run.why)
 

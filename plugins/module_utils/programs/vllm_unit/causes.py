@@ -34,7 +34,8 @@ LONGEST_NAME = 80  # of a file with its folder, and of a function
 _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$|\.cuh?:\d+: CUDA error$")
 _FINISHED = "For further information"
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
-_HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
+# uvicorn's own way of writing; what NGC's entrypoint says of an older driver, before it takes the libraries for that
+_HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was built for NVIDIA Driver Release")
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"

@@ -21,7 +21,7 @@ from .status import read_object
 INSIDE = "/gb10-warm.tar"
 SUMS = "var/lib/gb10-warm"  # what each archive is: in no folder that an archive lies in, or a container or peer enters
 DRIVER = "proc/driver/nvidia/version"
-_ENTRYPOINT = ["--entrypoint", "vllm"]
+_PROGRAM = "vllm"
 # The image's own Python: what an image has beside it, nobody knows. `vllm` is $0, and what follows it are its words.
 _UNPACK = f'python3 -m tarfile -e {INSIDE} /root/.cache && exec "$0" "$@"'
 
@@ -87,11 +87,17 @@ def sums(shelf: Path, name: str) -> Path:
 
 
 def words(argv: Sequence[str], path: str) -> list[str]:
-    """`docker run ... vllm serve ...` with the cache of this path: read only, and unpacked before vLLM starts."""
-    for at in range(len(argv) - 2):
-        if list(argv[at : at + 2]) == _ENTRYPOINT:
-            mount = ["--volume", f"{path}:{INSIDE}:ro", "--entrypoint", "/bin/sh"]
-            return [*argv[:at], *mount, argv[at + 2], "-c", _UNPACK, "vllm", *argv[at + 3 :]]
+    """`docker run ... vllm serve ...` with the cache of this path: read only, and unpacked before vLLM starts.
+
+    An image whose own entrypoint starts its programs keeps it: what follows the image is then the program.
+    """
+    at = list(argv).index("--entrypoint") if "--entrypoint" in argv else len(argv)
+    mount, shell = ["--volume", f"{path}:{INSIDE}:ro"], ["/bin/sh", "-c", _UNPACK, _PROGRAM]
+    entry, image, *inside = [*argv[at + 1 :], "", ""]
+    if entry == _PROGRAM and image:
+        return [*argv[:at], *mount, "--entrypoint", shell[0], image, *shell[1:], *inside[:-2]]
+    if image and inside[0] == _PROGRAM:
+        return [*argv[:at], *mount, "--entrypoint", entry, image, *shell, *inside[1:-2]]
     raise ValueError("the words of docker run name no vllm to start")
 
 

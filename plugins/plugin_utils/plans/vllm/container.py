@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import SHORT, Names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models as models_known
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine, Start
 
@@ -151,6 +152,15 @@ def words(
         own=own or {},
     )
     return [str(word) for word in engine.words(start)]
+
+
+def started(settings: VllmSettings, program: str) -> list[str]:
+    """What of `docker run` starts a program of the image.
+
+    NGC's own entrypoint does it in NGC's images: on a driver older than their CUDA it chooses libraries that fit it.
+    """
+    image, own = image_name(settings.vllm_image), models_known.entrypoint(settings.vllm_image)
+    return ["--entrypoint", own, image, program] if own else ["--entrypoint", program, image]
 
 
 def serve_words(settings: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:

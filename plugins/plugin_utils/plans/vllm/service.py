@@ -439,14 +439,12 @@ def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> li
     engine = service.engine
     serve = _words(service, head)
     if not settings.by_ray:
-        return ["--entrypoint", engine.program, image, *serve]
+        return [*vllm_container.started(settings, engine.program), *serve]
     hosts = [addresses_of[member] for member in view.members]
     start = vllm_container.ray_words(settings, addresses_of[view.host], hosts)
     named = ["--unit", service.names.container] if service.name != SHORT else []
     return [
-        "--entrypoint",
-        "python3",
-        image,
+        *vllm_container.started(settings, "python3"),
         *start,
         *named,
         *(["--", engine.program, *serve] if view.rank == 0 else []),

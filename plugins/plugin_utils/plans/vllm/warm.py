@@ -143,7 +143,6 @@ def _markers(settings: VllmSettings) -> Iterator[str]:
 def _argv(service: Service) -> list[str]:
     """`docker run` of the same server, which nobody reaches and which keeps nothing but what it compiles."""
     view, settings = service.view, service.planned.settings
-    image = vllm_container.image_name(settings.vllm_image)
     environment = {**vllm_container.environment(vllm.ENGINE, settings, {}), vllm.ENGINE.address_variable: "127.0.0.1"}
     serve = vllm_container.words(vllm.ENGINE, settings, 1, 0, "")
     mounts = [f"{MAKING}:/root/.cache", vllm_container.models(settings), *settings.vllm_mounts]
@@ -152,7 +151,7 @@ def _argv(service: Service) -> list[str]:
         *_secluded(vllm_container.docker_options(settings, view.size, CONTAINER)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *(word for mount in mounts for word in ("--volume", mount)),
-        *("--entrypoint", vllm.ENGINE.program, image, *serve),
+        *(*vllm_container.started(settings, vllm.ENGINE.program), *serve),
     ]
 
 
