@@ -70,7 +70,7 @@ class Files(Protocol):
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
     spent, doubts = budget(files.source), dict[str, None]()
-    whole = _json(files, "config.json", spent, doubts)
+    whole = _filled(_json(files, "config.json", spent, doubts))
     if whole is None:
         raise FactsError(
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
@@ -90,7 +90,8 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     counted = parameters.count(text, layers, task in ("generate", "transcribe"))
     bits = formats.bits(_quantized(whole, text), separate, kept, _having(layers))
-    besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
+    hidden = parameters.known_encoder(whole)
+    besides = hidden + parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
     uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
     kinds = attention.kept(text, layers, empty=uncached)
     return ModelFacts(
@@ -116,7 +117,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         context=_context(text, tokenizer),
         scaling=_scaling(text)[0],
         experts=parameters.experts(text),
-        vision=encoder is not None,
+        vision=encoder is not None or hidden > 0,
         audio=sound is not None,
         draft_layers=next((number for name in _DRAFT_LAYERS if (number := text.whole(name))), 0),
         task=task,
@@ -165,10 +166,13 @@ def _has_layers(fields: Fields) -> bool:
 
 
 def _child(fields: Fields, name: str) -> Fields | None:
+    return _filled(fields.child(name)) if isinstance(fields.data.get(name), dict) else None
+
+
+def _filled(fields: Fields | None) -> Fields | None:
     """With what its class has anyway: the hub's files leave that out."""
-    found = fields.child(name) if isinstance(fields.data.get(name), dict) else None
-    usual = catalog.load("model_facts")["defaults"].get(found.text("model_type")) if found else None
-    return found.with_({**usual["value"], **found.data}) if found and usual else found
+    usual = catalog.load("model_facts")["defaults"].get(fields.text("model_type")) if fields else None
+    return fields.with_({**usual["value"], **fields.data}) if fields and usual else fields
 
 
 def _quantized(whole: Fields, text: Fields) -> Fields:

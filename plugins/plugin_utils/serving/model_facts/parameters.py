@@ -119,8 +119,8 @@ def senses(config: Fields | None) -> int:
     """Of an encoder for images or sound."""
     if config is None:
         return 0
-    if known := catalog.load("model_facts")["encoders"].get(config.text("model_type")):
-        return int(known["value"])
+    if known := known_encoder(config):
+        return known
     if (several := config.child("width") if isinstance(config.data.get("width"), dict) else None) is not None:
         return sum(senses(several.child(name)) for name in several.data)  # DeepSeek-OCR
     hidden = config.layered("embed_dim", "hidden_size", "width", "d_model")  # of both, the second is what it gives on
@@ -135,6 +135,12 @@ def senses(config: Fields | None) -> int:
     if config.has("conv_kernel_size"):  # a conformer: two networks around the attention, positions and a convolution
         layer += 2 * hidden * wide + 4 * hidden * hidden
     return depth * layer + mergers * merged * (merged + given)
+
+
+def known_encoder(config: Fields) -> int:
+    """Of a family whose configuration says no sizes of its encoders; 0 of any other."""
+    known = catalog.load("model_facts")["encoders"].get(config.text("model_type"))
+    return int(known["value"]) if known else 0
 
 
 def encoder(config: Fields) -> int:
