@@ -300,9 +300,10 @@ def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool
 
 def _gives_vectors(architecture: str, vision: bool) -> bool:
     """Without a head of its own, or with that of BERT's training, in whose place vLLM gives vectors."""
-    if architecture.endswith(("ForMaskedLM", "ForRetrieval")) or architecture in ("ColQwen3", "ColQwen3_5"):
+    known = catalog.load("model_facts")["architectures"]
+    if architecture in known["vectors"]["value"] or architecture.endswith("ForMaskedLM"):
         return True
-    return architecture.endswith("Model") and not vision
+    return architecture.endswith("Model") and not vision and architecture not in known["chats"]["value"]
 
 
 def _bidirectional(whole: Fields, text: Fields) -> bool:

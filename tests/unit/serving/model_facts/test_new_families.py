@@ -84,6 +84,13 @@ FAMILIES: dict[str, tuple[int, float, dict[str, Any]]] = {
             "num_attention_heads": 10, "num_key_value_heads": 10, "n_routed_experts": 64, "n_shared_experts": 2,
             "num_experts_per_tok": 6, "first_k_dense_replace": 1, "kv_lora_rank": None, "qk_nope_head_dim": 0,
             "qk_rope_head_dim": 0, "v_head_dim": 0, "use_mla": False, "vocab_size": 129280}}),
+    # as published; the hub says of its text no head_dim
+    "paligemma2-3b": (13 * 4 * 256 * 2 * 2, 3.03, {
+        "text_config": {
+            "model_type": "gemma2", "hidden_size": 2304, "intermediate_size": 9216, "num_attention_heads": 8,
+            "num_hidden_layers": 26, "num_key_value_heads": 4, "sliding_window": 4096, "vocab_size": 257216},
+        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304,
+                          "num_hidden_layers": 27}}),
     # 3.84 billion of text; its encoders are in no configuration, and its two adapters vLLM does not load
     "Phi-4-multimodal": (131072, 4.71, {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
@@ -165,12 +172,21 @@ def test_what_gptqmodel_leaves_out_is_read_in_16_bits(tmp_path: Path) -> None:
         ("ModernBertForTokenClassification", "classify"),
         ("ColPaliForRetrieval", "embed"),
         ("ColQwen3_5", "embed"),
+        ("SiglipModel", "embed"),
         ("CohereForCausalLM", "generate"),
+        ("InternVLChatModel", "generate"),
     ],
 )
 def test_what_does_not_chat_is_not_planned_as_a_chat(architecture: str, task: str, tmp_path: Path) -> None:
     seeing = {"architectures": [architecture], "vision_config": {"hidden_size": 8, "depth": 1}}
     assert facts({**PLAIN, **seeing}, tmp_path).task == task
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task"), [("ChatGLMModel", "generate"), ("UltravoxModel", "generate"), ("Qwen2Model", "embed")]
+)
+def test_a_name_that_ends_in_model_may_chat(architecture: str, task: str, tmp_path: Path) -> None:
+    assert facts({**PLAIN, "architectures": [architecture]}, tmp_path).task == task
 
 
 def test_a_configuration_without_layers_has_a_way_out(tmp_path: Path) -> None:
