@@ -124,8 +124,12 @@ FRESH = (
     Run("Qwen3-32B, BF16", 3.7, QWEN32),
     Run("Qwen3-8B, BF16", 13.1, QWEN8),
     Run("Qwen3-30B-A3B, FP8", 52.0, {**MOE30, "quantization_config": FP8_BLOCKS}),
-    Run("Llama-3.3-70B, NVFP4", 4.1, {**LLAMA70, "quantization_config": ALL_NVFP4},
-        why="NGC's vLLM 0.15 and 0.22, whose kernels for NVFP4 at this width are slow"),
+    Run(
+        "Llama-3.3-70B, NVFP4",
+        4.1,
+        {**LLAMA70, "quantization_config": ALL_NVFP4},
+        why="NGC's vLLM 0.15 and 0.22, whose kernels for NVFP4 at this width are slow",
+    ),
     Run("Llama-3-70B, BF16, two", 3.0, LLAMA70, 2),
     Run("Llama-3.1-70B, FP8", 2.7, {**LLAMA70, "quantization_config": FP8_ALL}),
     Run("Llama-3.1-8B, FP8", 20.5, {**LLAMA8, "quantization_config": FP8_ALL}),
@@ -145,11 +149,12 @@ def qwen35(*numbers: int, values: int, tied: bool, **more: Any) -> dict[str, Any
 
 
 QWEN27 = qwen35(5120, 64, 24, 4, 17408, values=48, tied=False)
-REDHAT = {**AWQ, "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*shared_expert_gate$", "re:.*linear_attn.*"], "config_groups": {
-    "group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "group_size": 16}}}}  # fmt: skip
+REDHAT = {**AWQ, "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*shared_expert_gate$", "re:.*linear_attn.*"],
+          "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+              "num_bits": 4, "type": "float", "group_size": 16}}}}  # fmt: skip
 # Collected on 2026-11-29 for the share that grows with what is read; with one share for all, 22 of 25 were within 25 %.
-# djangodevreng/dgx-spark-benchmarks; MvdB/dgx-spark-vllm (0.17.1); kubesimplify.com, luisefigueroa/pulsar-gb10-vllm-stack and
-# bytebunkerlabs/dgx-spark-serve for the last three.
+# djangodevreng/dgx-spark-benchmarks; the last three kubesimplify.com, luisefigueroa/pulsar-gb10-vllm-stack and
+# bytebunkerlabs/dgx-spark-serve.
 AGAIN = (
     Run("Qwen3.5-0.8B, BF16", 116.0, qwen35(1024, 24, 8, 2, 3584, values=16, tied=True)),
     Run("Qwen3.5-4B, BF16", 20.54, qwen35(2560, 32, 16, 4, 9216, values=32, tied=True)),

@@ -68,7 +68,7 @@ class Checkpoint:
     confidence: str
     on_host: Mapping[int, float] = field(default_factory=dict)  # GiB on each host, by the number of hosts, as measured
     min_version: str = ""
-    sides_bits: float = 0.0  # of what each token uses beside experts or networks, where the file says; 0: as in facts.Parts
+    sides_bits: float = 0.0  # of facts.Parts.sides, where the file says it; 0: as there
     verified: bool = False  # vLLM's recipes mark it as verified on a GB10
     avoid: str | None = None
     avoid_versions: str = ""

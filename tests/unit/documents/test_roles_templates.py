@@ -446,10 +446,11 @@ def test_a_single_spark_serves_without_cluster_arguments() -> None:
 def test_an_image_of_ngc_starts_by_its_own_entrypoint() -> None:
     """On a driver older than the image's CUDA, vLLM ends without it: cudaErrorUnsupportedPtxVersion."""
     ngc = {"vllm_image": "nvcr.io/nvidia/vllm:26.08-py3", "vllm_allow_tag": True}
-    for document, program in ((vllm(**ngc), "vllm"), (vllm_pair(**ngc | RAY | {"vllm_image": NGC_WITH_RAY}), "python3")):
+    with_ray = vllm_pair(**RAY, vllm_image=NGC_WITH_RAY, vllm_allow_tag=True)
+    for document, program in ((vllm(**ngc), "vllm"), (with_ray, "python3")):
         words = command(document)
-        start = words[words.index("--entrypoint") :]
-        assert start[1] == "/opt/nvidia/nvidia_entrypoint.sh" and "nvcr.io-nvidia-vllm" in start[2] and start[3] == program
+        own, image, starts = words[words.index("--entrypoint") + 1 :][:3]
+        assert (own, starts) == ("/opt/nvidia/nvidia_entrypoint.sh", program) and "nvcr.io-nvidia-vllm" in image
 
 
 @pytest.mark.parametrize(("host", "rank", "address"), [("spark-a", "0", "10"), ("spark-b", "1", "11")])

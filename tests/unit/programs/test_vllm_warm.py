@@ -57,7 +57,7 @@ def test_an_image_keeps_the_entrypoint_that_starts_its_programs() -> None:
     words = warm.words(own, "/var/cache/x.tar")
     at = words.index("--entrypoint")
     assert words[at + 1 : at + 5] == ["/opt/nvidia/nvidia_entrypoint.sh", "image", "/bin/sh", "-c"]
-    assert words[at + 6 :] == ["vllm", "serve", "a/b", "--port", "8000"] == warm.words(ARGV, "/var/cache/x.tar")[at + 5 :]
+    assert words[at + 6 :] == ["vllm", "serve", "a/b", "--port", "8000"]
     with pytest.raises(ValueError, match="no vllm"):
         warm.words([*own[:7], "python3", *own[8:]], "x")
 

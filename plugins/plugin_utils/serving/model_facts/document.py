@@ -139,8 +139,10 @@ def _parts(said: Fields | None) -> Parts:
     if said is None:
         return Parts()
     _only(said, {each.name for each in fields(Parts)})
-    sizes = {name: said.number(name) for name in said.data if name.endswith("_bits")}
-    return Parts(**{name: said.whole(name) for name in said.data if name not in sizes}, **sizes)
+    values: dict[str, Any] = {
+        name: said.number(name) if name.endswith("_bits") else said.whole(name) for name in said.data
+    }
+    return Parts(**values)
 
 
 def _widths(said: Fields) -> tuple[int, ...]:

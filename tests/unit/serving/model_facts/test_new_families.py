@@ -1,4 +1,4 @@
-"""Families that say in words of their own how often a token goes through a layer, or leave out what a class has anyway."""
+"""Families that have words of their own for how often a token goes through a layer, or leave out what is usual."""
 
 from __future__ import annotations
 
