@@ -63,7 +63,7 @@ class Bound:
     @property
     def why(self) -> str:
         """Return how an expectation follows from it."""
-        low, _, high = _used(self.read)
+        low, __, high = _used(self.read)
         bandwidth = catalog.load("sm")["chip"]["memory_bandwidth"]["value"]
         said = f"{self.read:.3g} GB of weights a token, at {low * 100:.0f} to {high * 100:.0f} % of {bandwidth} GB/s"
         if self.accepted:

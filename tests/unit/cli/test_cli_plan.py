@@ -279,7 +279,7 @@ def said(*words: str) -> list[str]:
     [
         (
             ["openai/gpt-oss-120b", "--hosts", "2"],
-            "openai/gpt-oss-120b on 2 hosts: fits; 46 to 57 tok/s; tools: yes; 61 GiB to download, 91 GiB of disk; "
+            "openai/gpt-oss-120b on 2 hosts: fits; 45 to 52 tok/s; tools: yes; 61 GiB to download, 91 GiB of disk; "
             "next: the lines below into the inventory (--into writes them), then gb10 site",
         ),
         (

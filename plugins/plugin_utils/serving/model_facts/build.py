@@ -77,11 +77,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
             "hand (--facts FILE)"
         )
     levels = _levels(whole)
-    text = layer_reader.flat(levels[-1])
-    if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
-        text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
-    if not any(map(text.has, layer_reader.WORDS)):
-        text = text.with_({name: whole.data[name] for name in layer_reader.WORDS if whole.has(name)})
+    text = _text(whole, levels[-1])
     count = _layers(text)
     layers = layer_reader.read(text, count)
     encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
@@ -128,6 +124,16 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         chat_template=_template(files, tokenizer),
         doubts=tuple(doubts),
     )
+
+
+def _text(whole: Fields, inner: Fields) -> Fields:
+    """What says how the text is computed, with what the whole says of it."""
+    text = layer_reader.flat(inner)
+    if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
+        text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
+    if not any(map(text.has, layer_reader.WORDS)):
+        text = text.with_({name: whole.data[name] for name in layer_reader.WORDS if whole.has(name)})
+    return text
 
 
 def _json(files: Files, name: str, spent: Budget, doubts: dict[str, None] | None = None) -> Fields | None:
