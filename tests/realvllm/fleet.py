@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 from tests.realvllm.real import ANSWERS, LONGEST_S, Real, is_ours
 from tests.support.ports import free_port
@@ -103,7 +103,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self.ended.wait(0.05):
-            said = {model: read_object(life.path) for model, life in [*self.spark.lives.items()]}
+            said = {model: document_in(life.path) for model, life in [*self.spark.lives.items()]}
             self.together.add(frozenset(model for model, status in said.items() if status.get("phase") in LOADS))
             waits = {model: status.get("waiting") for model, status in said.items()}
             self.waited |= {model: wait["verdict"] for model, wait in waits.items() if wait}

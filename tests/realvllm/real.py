@@ -13,9 +13,10 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import COUNT_TO, QUESTIONS
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 from tests.support.ports import free_port
 from tests.support.unit_log import settings
@@ -159,18 +160,18 @@ class Real:
 
     def reaches(self, phase: str) -> None:
         until = time.monotonic() + LONGEST_S
-        while read_object(self.path).get("phase") != phase:
-            assert self.thread.is_alive() and time.monotonic() < until, read_object(self.path)
+        while document_in(self.path).get("phase") != phase:
+            assert self.thread.is_alive() and time.monotonic() < until, document_in(self.path)
             time.sleep(0.1)
 
     def end(self) -> int:
         self.thread.join(LONGEST_S)
-        assert not self.thread.is_alive(), read_object(self.path)
+        assert not self.thread.is_alive(), document_in(self.path)
         return self.codes[-1]
 
     def failure(self) -> tuple[str, str]:
         assert self.end() in (1, NO_MORE)
-        failure = read_object(self.path)["failure"]
+        failure = document_in(self.path)["failure"]
         return failure["verdict"], failure["text"]
 
     @property

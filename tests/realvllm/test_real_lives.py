@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ask_engine
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import read_measured
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     engine,
     measured,
@@ -46,7 +46,7 @@ def test_a_life(real: Callable[..., Real]) -> None:
     assert proof.served_models == ("tiny",)
     assert proof.verdict == "garbage", "random weights"
     one.life.stop()
-    assert one.end() == 0 and read_object(one.path)["phase"] == "stopped"
+    assert one.end() == 0 and document_in(one.path)["phase"] == "stopped"
 
 
 def test_the_engine_says_what_the_arithmetic_counts(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 from tests.realvllm.real import Real, is_ours
 from tests.support.ports import free_port
@@ -45,5 +45,5 @@ def test_two_units_serve_as_one_and_end_as_one(real: Callable[..., Real], traine
     assert proof.verdict == "serving", proof
     os.killpg(other.pid, signal.SIGKILL)  # the worker of the second host
     assert head.end() == 1 and other.end() == 1
-    verdicts = {one: read_object(one.path)["failure"]["verdict"] for one in (head, other)}
+    verdicts = {one: document_in(one.path)["failure"]["verdict"] for one in (head, other)}
     assert verdicts[other] in ("killed", "peer_lost") and verdicts[head] in ("peer_lost", "engine_died"), verdicts

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_object
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import services
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 from tests.realvllm import fleet as real_fleet
 from tests.realvllm.fleet import CHAT, CLIENT, EMBED, Caller, RealSpark, Watch, once
@@ -186,7 +186,7 @@ def test_the_time_without_service_of_a_single_replica_is_its_load(
     spark.again(EMBED)
     real_fleet.rejoin(fleet, "spark-a", EMBED)
     asking.join()
-    load_s = services.load_seconds(read_object(spark.lives[EMBED].path)["phases"])
+    load_s = services.load_seconds(document_in(spark.lives[EMBED].path)["phases"])
     said_to(capsys, f"without service {found['gap']:.1f} s, the load took {load_s} s; {len(found['errors'])} times 503")
     assert {tuple(error) for error in found["errors"]} == {(503, "5")}
     assert load_s is not None and found["gap"] >= load_s

@@ -16,8 +16,9 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import warm
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools, warm_cache
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 
 from tests.realvllm.real import BIN, LONGEST_S
@@ -92,10 +93,10 @@ class Host:
         thread, began = threading.Thread(target=life.run), time.monotonic()
         thread.start()
         try:
-            while read_object(status).get("phase") != "ready":
-                assert thread.is_alive() and time.monotonic() - began < LONGEST_S, read_object(status)
+            while document_in(status).get("phase") != "ready":
+                assert thread.is_alive() and time.monotonic() - began < LONGEST_S, document_in(status)
                 time.sleep(0.1)
-            return time.monotonic() - began, read_object(status)
+            return time.monotonic() - began, document_in(status)
         finally:
             life.stop()
             thread.join(LONGEST_S)

@@ -17,8 +17,9 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, keyed
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import NOT_AGAIN
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +194,7 @@ class Host:
 
     @property
     def status(self) -> dict[str, Any]:
-        return read_object(self.path)
+        return document_in(self.path)
 
     @property
     def active(self) -> bool:

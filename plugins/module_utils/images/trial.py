@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -75,11 +74,8 @@ def argv(image: str, given: Mapping[str, Any]) -> list[str]:
 def _life(run: Command) -> dict[str, Any]:
     """A container that has ended will never answer: said in the words of the unit, so that the probe does not wait."""
     shown = run(["docker", "inspect", "--format", "{{json .State}}", CONTAINER])
-    try:
-        state = json.loads(shown.stdout)
-    except ValueError:
-        return {}
-    if not isinstance(state, dict) or state.get("Status") not in ("exited", "dead"):
+    state = document(shown.stdout)
+    if state.get("Status") not in ("exited", "dead"):
         return {}
     logs = run(["docker", "logs", "--tail", "3", CONTAINER])
     text = last_words(logs.stdout + logs.stderr)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import gpu_load
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import quoted
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document, quoted
 
 NAME = "gb10-load"
 GIB = 2**30
@@ -189,8 +189,7 @@ def at_work(sample: Sample) -> str | None:
 def own_image(host: HostReader) -> str | None:
     """Of the first service that has one."""
     for name in units.installed(host):
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-            image = json.loads(host.read(units.settings_of(name)) or "{}").get("image")
-            if isinstance(image, str) and image and not image.startswith("-"):
-                return image
+        image = document(host.read(units.settings_of(name))).get("image")
+        if isinstance(image, str) and image and not image.startswith("-"):
+            return image
     return None

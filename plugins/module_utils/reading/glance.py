@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, running, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import running, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sample import read_sample
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted
@@ -44,30 +44,13 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
         "kho_off": running.read_kho_off(host),
         "firmware": None,
         "clock": {"epoch_s": now_s, "source": None, "synchronized": None},
-        "samples": [_sample(host, notes, now_s)],
+        "samples": [{**read_sample(host, notes), "at_s": now_s}],
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         **dict.fromkeys(("processes", "hwmon", "disks", "oom_kills", "service", "boots", "events", "apt")),
         "unknown": notes.reasons,
     }
     services = metrics.services(host.system.place("/"))
     return {"reading": reading, "services": [_service(host, one, ask) for one in services]}
-
-
-def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
-    return {
-        "at_s": now_s,
-        "steady_s": _steady(host),
-        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
-        "serving": None,
-        "memory": notes.part("memory", lambda: memory.read_memory(host)),
-        "blocks": None,
-        "pressure": memory.read_pressures(host, notes),
-        "rails": notes.read("rails", lambda: rails.read_rails(host)),
-    }
-
-
-def _steady(host: HostReader) -> float:
-    return round(host.system.clock.now(), 2)
 
 
 def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, Any]:
@@ -83,8 +66,8 @@ def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, 
             counters = ask(service, DEADLINE_S)
         except (OSError, ValueError) as error:
             problem = metrics.reason(error)
-    return {"name": service.name, "at_s": round(host.time_of_day(), 2), "steady_s": _steady(host), **words,
-            "counters": counters, "problem": problem}  # fmt: skip
+    times = {"at_s": round(host.time_of_day(), 2), "steady_s": round(host.system.clock.now(), 2)}
+    return {"name": service.name, **times, **words, "counters": counters, "problem": problem}
 
 
 def main(every_s: float) -> None:

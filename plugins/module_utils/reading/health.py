@@ -25,7 +25,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     sensors,
     wanted_units,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history import Change
@@ -37,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log impo
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import Memory, MemoryBlocks, Pressures
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import Clock
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sample import read_sample
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sensors import Disk, Sensor, Zone
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.serving import Serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import UnitStatus, parse_status
@@ -224,13 +224,8 @@ def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
     }
     servings = {path.partition(".")[2]: values for path, values in counted.items() if path != "serving"}
     return {
-        "at_s": round(host.time_of_day(), 2),
-        "steady_s": round(host.system.clock.now(), 2),
-        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
+        **read_sample(host, notes),
         "serving": counted.get("serving"),
         **({"servings": servings} if servings else {}),
-        "memory": notes.part("memory", lambda: memory.read_memory(host)),
         "blocks": notes.read("blocks", lambda: memory.read_blocks(host)),
-        "pressure": memory.read_pressures(host, notes),
-        "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }

@@ -8,11 +8,11 @@ It changes only where a figure moves or something else is served, so that a role
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 FOLDER = "/var/lib/gb10-measured"  # StateDirectory= of the unit: a file for each service
 _FILE = r"([a-z0-9][a-z0-9-]{0,63})\.json\Z"
@@ -44,10 +44,7 @@ def read_measured(host: HostReader) -> dict[str, list[Start]]:
 
 
 def _starts(text: str | None) -> list[Start]:
-    try:
-        starts = json.loads(text or "")["starts"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []
+    starts = document(text).get("starts")
     found = [_start(each) for each in starts[:MOST]] if isinstance(starts, list) else []
     return [each for each in found if each]
 

@@ -9,6 +9,7 @@ are read, since one of its commands updates itself and apt's lists; `fwupdmgr ge
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -30,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import 
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -133,13 +135,10 @@ def read_recipes(host: HostReader) -> tuple[list[Recipe], list[str]]:
     recipes: list[Recipe] = []
     broken = []
     for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:MAX_RECIPES]:
-        content: Any = None
         raw = b""
-        try:
+        with contextlib.suppress(OSError):
             raw = host.path(f"{RECIPES}/{name}").read_bytes()
-            content = json.loads(raw) if len(raw) <= MAX_RECIPE else None
-        except (OSError, ValueError, RecursionError):
-            content = None
+        content = document(raw) if len(raw) <= MAX_RECIPE else {}
         if is_recipe(content):
             digest = hashlib.sha256(raw).hexdigest()
             parts: Any = {key: content.get(key) for key in _KEYS if content.get(key)}

@@ -9,7 +9,6 @@ what it is to answer, and takes no memory of it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import inspect
 import json
@@ -31,6 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders i
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of, private_folder, write
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 KEPT = Path(FOLDER)
 INSIDE = "/gb10-models"
@@ -115,11 +115,9 @@ class Question:
         argv = ["docker", "run", f"--name={name}", *_OPTIONS, f"--volume={mounted}:{INSIDE}:ro", "--entrypoint=timeout"]
         done = self.run([*argv, image, *words], input=inspect.getsource(ask_engine))
         lines = [line for line in done.stdout.splitlines() if line.startswith(ask_engine.MARK)]
-        said: Any = None
-        with contextlib.suppress(IndexError, ValueError, RecursionError):
-            said = json.loads(lines[-1][len(ask_engine.MARK) :])
+        said = document(lines[-1][len(ask_engine.MARK) :]) if lines else {}
         # Code of the model may run in there. Of its silence we alone speak.
-        if isinstance(said, dict) and "silent" not in said:
+        if said and "silent" not in said:
             return {**said, "model": self.model, "image": image}
         if done.returncode in _LATE:
             return {"silent": limit_s, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}

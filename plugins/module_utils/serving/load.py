@@ -9,7 +9,6 @@ the API key. What was read is judged elsewhere (plugin_utils/reports/benchmark.p
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import OF_A_LOAD, count
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 _FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
 GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS, gpu.TEXTS["driver"])
@@ -128,20 +128,13 @@ def put(load: Load, run: Runner) -> dict[str, Any]:
     if done.rc != 0:
         said = " / ".join(line.strip() for line in (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
         return {"error": f"vllm bench serve ended with {done.rc}: {said[-LARGEST_COMPLAINT:] or 'it said nothing'}"}
-    try:
-        result = json.loads(done.stdout)
-    except ValueError:
-        result = None
-    if not isinstance(result, dict):
-        return {"error": "vllm bench serve wrote no result that can be read"}
-    return {"result": result}
+    result = document(done.stdout)
+    return {"result": result} if result else {"error": "vllm bench serve wrote no result that can be read"}
 
 
 def _version(body: str) -> str | None:
-    try:
-        return str(json.loads(body)["version"])
-    except (ValueError, KeyError, TypeError):
-        return None
+    said = document(body).get("version")
+    return None if said is None else str(said)
 
 
 def prefix_cache(before: str, after: str) -> dict[str, float] | None:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document, document_in
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -138,7 +138,7 @@ class Proof:
 
 def status_reader(path: str | None) -> ReadStatus:
     """What the unit says of itself (see vllm_unit.Status); nothing where nobody says anything."""
-    return lambda: read_object(Path(path)) if path else {}
+    return lambda: document_in(Path(path)) if path else {}
 
 
 class Unit:

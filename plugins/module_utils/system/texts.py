@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -83,6 +84,14 @@ def document(text: str | bytes | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def document_in(path: Path) -> dict[str, Any]:
+    """The same of a file; nothing where it cannot be read."""
+    try:
+        return document(path.read_bytes())
+    except OSError:
+        return {}
 
 
 def text_of(host: HostReader, path: str) -> str:

@@ -20,10 +20,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import parse_message
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures as failures
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document, document_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -738,7 +738,7 @@ def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: p
         if text:
             (tmp_path / "vllm.json").write_text(text)
         assert started() == 1
-        assert read_object(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
+        assert document_in(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
 
 
 @pytest.mark.parametrize(("words", "unit"), [([], "gb10-vllm"), (["chat"], "gb10-vllm-chat")])
@@ -750,7 +750,7 @@ def test_a_way_out_names_the_unit_that_failed(
     monkeypatch.setitem(failures.WAYS_OUT, "bad_settings", failures.WAYS_OUT["start_failed"])
     assert started(*words) == 1
     said = f"the first error in `journalctl -u {unit}` is the cause"
-    assert read_object(tmp_path / "status.json")["failure"]["way_out"] == said
+    assert document_in(tmp_path / "status.json")["failure"]["way_out"] == said
     assert capsys.readouterr().out.endswith(f"; {said}\n")
     assert [text for text in failures.WAYS_OUT.values() if "gb10-vllm" in text] == []
 
@@ -776,9 +776,9 @@ def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monk
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "{stem}-status.json"))
     (tmp_path / "vllm-chat.json").write_text("{")
     assert started("chat") == 1
-    assert str(tmp_path / "vllm-chat.json") in read_object(tmp_path / "vllm-chat-status.json")["failure"]["text"]
+    assert str(tmp_path / "vllm-chat.json") in document_in(tmp_path / "vllm-chat-status.json")["failure"]["text"]
     assert started() == 1
-    assert "No such file" in read_object(tmp_path / "vllm-status.json")["failure"]["text"]
+    assert "No such file" in document_in(tmp_path / "vllm-status.json")["failure"]["text"]
 
 
 class Pipe:
@@ -813,7 +813,7 @@ def test_a_line_that_does_not_end_is_bounded() -> None:
 @settings(max_examples=50)
 @given(st.binary(max_size=80))
 def test_any_message_is_an_object_or_nothing(line: bytes) -> None:
-    message = parse_message(line)
+    message = document(line)
     assert message is None or isinstance(message, dict)
 
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sample import read_sample
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
@@ -45,7 +46,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
 
 
 def _now(host: HostReader, notes: Notes, settings: Mapping[str, Any], fetch: services.Fetch) -> tuple[Samples, str]:
-    seen = now.look(host, notes)
+    seen = {**read_sample(host, notes), "blocks": notes.read("blocks", lambda: memory.read_blocks(host))}
     zones = notes.read("zones", lambda: sensors.read_zones(host))
     errors = settings["rules"]["rail_errors"]
     samples = now.read(host, notes, seen, zones or [], errors)

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
@@ -29,20 +28,6 @@ _RAIL = {
     "gigatransfers": ("gb10_rail_pcie_transfers_per_second", 10**9),
     "gigatransfers_max": ("gb10_rail_pcie_transfers_max_per_second", 10**9),
 }
-
-
-def look(host: HostReader, notes: Notes) -> dict[str, Any]:
-    """One sample, as a reading of health has it, but for what the servers count; what is missing is noted."""
-    return {
-        "at_s": round(host.time_of_day(), 2),
-        "steady_s": round(host.system.clock.now(), 2),
-        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
-        "serving": None,
-        "memory": notes.part("memory", lambda: memory.read_memory(host)),
-        "blocks": notes.read("blocks", lambda: memory.read_blocks(host)),
-        "pressure": memory.read_pressures(host, notes),
-        "rails": notes.read("rails", lambda: rails.read_rails(host)),
-    }
 
 
 def read(

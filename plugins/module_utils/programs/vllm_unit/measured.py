@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.measured import FOLDER, MOST
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 if TYPE_CHECKING:
     from .config import Config
@@ -85,11 +86,7 @@ def _number(said: str | None) -> float | None:
 
 def kept(text: str | None) -> list[dict[str, Any]]:
     """What the file of a service holds, the last start first; nothing where it is damaged."""
-    try:
-        said = json.loads(text or "")
-        starts = said["starts"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
+    starts = document(text).get("starts")
     return [each for each in starts if isinstance(each, dict)][:MOST] if isinstance(starts, list) else []
 
 

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
+
 PROTOCOL = "gb10-vllm 2"
 SHORTEST_SECRET = 32  # characters
 _OPENING = re.compile(rb"%s ([0-9a-f]{32})\Z" % PROTOCOL.encode())
@@ -71,7 +73,7 @@ class Seal:
         checksum, text = line[:_DIGITS], line[_DIGITS + 1 :]
         if not self.met or not hmac.compare_digest(checksum, _checksum(self.keys[not self.calls], self.heard, text)):
             return None
-        return parse_message(text)
+        return document(text) or None
 
 
 def _checksum(key: bytes, count: int, text: bytes) -> bytes:
@@ -81,11 +83,3 @@ def _checksum(key: bytes, count: int, text: bytes) -> bytes:
 def keyed(secret: bytes, name: str, digest: str) -> str:
     """What a member says of a setting: others who hear it cannot try values until one fits."""
     return hmac.new(secret, f"setting {name} {digest}".encode(), hashlib.sha256).hexdigest()
-
-
-def parse_message(line: bytes) -> dict[str, Any] | None:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None

@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures
     Failure,
     way_out,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
@@ -60,7 +61,7 @@ class Status:
         unit: str = "gb10-vllm",
     ) -> None:
         self.path, self.notify, self.clock, self.unit = path, notify, clock, unit
-        former = read_object(path)
+        former = document_in(path)
         same = former.get("settings") == digest
         load_s = former.get("load_s")
         self.load_s: float | None = load_s if same and isinstance(load_s, (int, float)) else None
@@ -170,15 +171,6 @@ class Status:
                 new.replace(self.path)
             except OSError:  # no word is better than that of an earlier life
                 self.path.unlink(missing_ok=True)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object that a program of ours has left in a file; nothing where it cannot be read."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _count(value: Any) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .status import read_object
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 INSIDE = "/gb10-warm.tar"
 SUMS = "var/lib/gb10-warm"  # what each archive is: in no folder that an archive lies in, or a container or peer enters
@@ -62,13 +62,14 @@ def key(made: Made) -> str:
 
 def now(wish: Wish, image: str, root: Path = Path("/")) -> Made:
     """What a cache would be made of on this host as it is. What cannot be read is empty."""
-    return Made(image, tuple(_commit(root / marker.lstrip("/")) for marker in wish.markers), _driver(root), wish.flags)
+    markers = [document_in(root / marker.lstrip("/")) for marker in wish.markers]
+    return Made(image, tuple(str(said.get("commit") or "") for said in markers), _driver(root), wish.flags)
 
 
 def find(wish: Wish, name: str, root: Path = Path("/")) -> Shelved | None:
     """The cache of this key, where it is whole. Its sum is read anew: it is code that is about to run."""
     path = archive(root / wish.shelf.lstrip("/"), name)
-    said = read_object(root / sums(Path(wish.shelf), name))
+    said = document_in(root / sums(Path(wish.shelf), name))
     try:
         found = Shelved(path, str(said["sha256"]), int(said["bytes"]), float(said["cold_s"]), str(said["at"]))
         same = sum_of(path) == found.sha256
@@ -107,10 +108,6 @@ def sum_of(path: Path) -> str:
         while chunk := file.read(1 << 22):
             total.update(chunk)
     return total.hexdigest()
-
-
-def _commit(marker: Path) -> str:
-    return str(read_object(marker).get("commit") or "")
 
 
 def _driver(root: Path) -> str:
