@@ -26,13 +26,11 @@ _BOOT_ID = re.compile(r"^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*\Z", re
 class ActionModule(OwnAction):
     """Wait for a boot id that is not the given one."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = self._options()
-        host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
-        before = _boot_id_in(arguments["boot_id"])
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        host, limit = task_vars.get("inventory_hostname"), options["timeout"]
+        before = _boot_id_in(options["boot_id"])
         if before is None:
-            raise AnsibleActionFail(f"boot_id: expected a boot id, found {arguments['boot_id']!r}")
+            raise AnsibleActionFail(f"boot_id: expected a boot id, found {options['boot_id']!r}")
         begun = told = time.monotonic()
         while True:
             boot_id = self._boot_id(str(host))
@@ -40,11 +38,11 @@ class ActionModule(OwnAction):
             elapsed = int(now - begun)
             if boot_id not in (None, before):
                 known = {"boot_id": boot_id, "elapsed": elapsed, "answered_s": time.time()}
-                return {**result, "changed": False, **known}
+                return {"changed": False, **known}
             state = "does not answer" if boot_id is None else "still runs as before"
             if elapsed >= limit:
                 msg = f"{host} {state}, {elapsed} s after it was told to reboot"
-                return {**result, "failed": True, "msg": msg, "boot_id": boot_id, "elapsed": elapsed}
+                return {"failed": True, "msg": msg, "boot_id": boot_id, "elapsed": elapsed}
             if now - told >= TELL_S:
                 told = now
                 Display().display(f"{host}: {state} ({elapsed} of {limit} s)", stderr=True)

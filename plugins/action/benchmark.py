@@ -19,9 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmar
 class ActionModule(OwnAction):
     """Judge what the load test measured, write it down."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version}
         directory = Path.cwd() / options["path"]
         try:
@@ -41,12 +39,11 @@ class ActionModule(OwnAction):
             written = None if self._task.check_mode else benchmark.write(document, directory)
         except OSError as error:
             raise AnsibleError(f"the result cannot be written below {directory}: {error}") from error
-        result.update(
-            changed=False,  # of the fleet; a result is a record, not a state
-            verdict=document["verdict"],
-            good=document["verdict"] in benchmark.GOOD,
-            json=str(written) if written else None,
-            table=benchmark.table(document),
-            msg="\n".join(benchmark.findings(document)) or "as expected",
-        )
-        return result
+        return {
+            "changed": False,  # of the fleet; a result is a record, not a state
+            "verdict": document["verdict"],
+            "good": document["verdict"] in benchmark.GOOD,
+            "json": str(written) if written else None,
+            "table": benchmark.table(document),
+            "msg": "\n".join(benchmark.findings(document)) or "as expected",
+        }

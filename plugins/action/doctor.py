@@ -21,13 +21,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import
 class ActionModule(OwnAction):
     """Judge one host."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = self._options()
-        if arguments["judged"] is not None:
-            result.update(_delivered(arguments["judged"]))
-            return result
-        task_vars = task_vars or {}
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        if options["judged"] is not None:
+            return _delivered(options["judged"])
         asked = probe.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
         answer: dict[str, Any] | None = None
         failure = None
@@ -42,8 +38,7 @@ class ActionModule(OwnAction):
         except AnsibleError as error:  # connection failures, refused privilege escalation
             failure = asked.failure(str(error))
         asked = asked.called(began, time.time())
-        result.update(probe.judge(asked, answer, failure, refuse=arguments["refuse"]))
-        return result
+        return probe.judge(asked, answer, failure, refuse=options["refuse"])
 
 
 def _delivered(judged: Any) -> dict[str, Any]:

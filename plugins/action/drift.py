@@ -30,15 +30,13 @@ class ActionModule(OwnAction):
 
     BYPASS_HOST_LOOP = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         for name in ("concurrency", "timeout_s"):
             if options[name] < 1:
                 raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")
-        target.refuse_inventory(task_vars or {})
+        target.refuse_inventory(task_vars)
         started = time.monotonic()
-        records, clusters = self._scan(task_vars or {}, options["concurrency"], options["timeout_s"])
+        records, clusters = self._scan(task_vars, options["concurrency"], options["timeout_s"])
         document = drift_report.build(records, clusters, datetime.now(UTC), time.monotonic() - started)
         directory = Path.cwd() / options["path"] / "drift"
         clean = not (document["drifted"] or document["silent"])
@@ -46,20 +44,20 @@ class ActionModule(OwnAction):
             limit = None if self._task.check_mode else drift_report.write(document, directory)
         except OSError as error:
             raise AnsibleActionFail(f"the result cannot be written below {directory}: {error}") from error
-        result.update(
-            document,
-            changed=False,
-            failed=not clean and not options["report_only"],
-            limit=str(limit) if limit else None,
-            msg=drift_report.table(document),
-            ansible_stats=drift_report.stats(document),
-        )
+        result = {
+            **document,
+            "changed": False,
+            "failed": not clean and not options["report_only"],
+            "limit": str(limit) if limit else None,
+            "msg": drift_report.table(document),
+            "ansible_stats": drift_report.stats(document),
+        }
         if not clean:
             different = [*document["drifted"], *document["silent"]]
             told = notify.event(
                 notify.DRIFT, "found", drift_report.table(document), different, str(directory / drift_report.DOCUMENT)
             )
-            result["warnings"] = notify_action.tell(self, task_vars or {}, told)
+            result["warnings"] = notify_action.tell(self, task_vars, told)
         if not clean and options["report_only"]:
             result["warnings"].append(drift_report.summary(document))
         return result

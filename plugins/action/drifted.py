@@ -16,12 +16,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_re
 class ActionModule(OwnAction):
     """One host of a scan."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         try:
-            name = str((task_vars or {})["inventory_hostname"])
-            result.update(drift_report.result(name, documents.plain(options["record"])))
+            name = str(task_vars["inventory_hostname"])
+            return drift_report.result(name, documents.plain(options["record"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise AnsibleActionFail(f"record: expected what gb10.fleet.drift says of this host: {error!r}") from error
-        return result

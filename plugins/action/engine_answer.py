@@ -27,8 +27,8 @@ class ActionModule(ModuleFront):
 
     answer = Answer
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
-        result: Said = super().run(tmp, task_vars)
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> Said:
+        result = super()._act(task_vars, options)
         if result.get("verdict") == "no_answer":
             result["warnings"] = [*result.get("warnings", ()), printable(str(result.get("msg")))]
         if said := result.get("engine"):

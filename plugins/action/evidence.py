@@ -22,9 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 class ActionModule(OwnAction):
     """Judge what was measured, write it down."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version, **options["meta"]}
         now = datetime.now(UTC)
         releases = release_evidence.told(
@@ -43,19 +41,19 @@ class ActionModule(OwnAction):
             written = None if self._task.check_mode else evidence_files.write(document, directory)
         except OSError as error:
             raise AnsibleError(f"the evidence cannot be written below {directory}: {error}") from error
-        result.update(
-            changed=False,  # of the fleet; evidence is a record, not a state
-            verdict=document["verdict"],
-            reasons=document["reasons"],
-            directory=str(written) if written else None,
-            page=str(written / evidence_files.PAGE) if written else None,
-            json=str(written / evidence_files.DOCUMENT) if written else None,
-            msg=evidence_files.summary(document),
-        )
+        result = {
+            "changed": False,  # of the fleet; evidence is a record, not a state
+            "verdict": document["verdict"],
+            "reasons": document["reasons"],
+            "directory": str(written) if written else None,
+            "page": str(written / evidence_files.PAGE) if written else None,
+            "json": str(written / evidence_files.DOCUMENT) if written else None,
+            "msg": evidence_files.summary(document),
+        }
         if document["verdict"] != judge.HEALTHY:
             hosts = sorted(document["hosts"])
             told = notify.event(notify.PROOF, document["verdict"], result["msg"], hosts, result["page"])
-            result["warnings"] = notify_action.tell(self, task_vars or {}, told)
+            result["warnings"] = notify_action.tell(self, task_vars, told)
         if written:  # a job of AWX keeps these as its artifacts, and throws the project's folder away
             result["ansible_stats"] = evidence_files.stats(document)
         return result

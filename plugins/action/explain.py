@@ -31,19 +31,15 @@ LONG = 200  # characters of a value; a longer one is told by its size
 class ActionModule(OwnAction):
     """Explain roles on one host."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         host.check_roles(options["roles"] or ())
-        task_vars = task_vars or {}
         own = host.Host(self, task_vars)
         facts = own.facts or own.read_facts()
         # The facts of the other hosts are those of their last run: this one may be explained alone.
         view, rendered = own.render(options["roles"] or own.roles, facts, looking=True)
-        result.update(changed=False, uncertain=list(view.unknown))
         wishes = {wish["unit"]: said_of(wish) for wish in facts.get("wishes") or []}
-        result["roles"] = {made.role: _explained(made, view, task_vars["hostvars"], wishes) for made in rendered}
-        return result
+        roles = {made.role: _explained(made, view, task_vars["hostvars"], wishes) for made in rendered}
+        return {"changed": False, "uncertain": list(view.unknown), "roles": roles}
 
 
 def _explained(made: documents.Rendered, view: View, hostvars: Any, wishes: Mapping[str, str]) -> dict[str, Any]:

@@ -34,18 +34,15 @@ class ActionModule(OwnAction):
 
     BYPASS_HOST_LOOP = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         for name in ("every_s", "concurrency", "timeout_s"):
             if not options[name] > 0:
                 raise AnsibleActionFail(f"{name}: expected more than 0, found {options[name]}")
-        task_vars = task_vars or {}
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_play_hosts_all"])
         if options["pipe"]:
-            return {**result, "changed": False, **self._follow(names, task_vars, options)}
-        return {**result, "changed": False, "hosts": self._once(names, task_vars, options)}
+            return {"changed": False, **self._follow(names, task_vars, options)}
+        return {"changed": False, "hosts": self._once(names, task_vars, options)}
 
     def _once(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         """What each host said: its looks, or the reason of its silence. The first are asked while ways are made."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
 from ansible.template import trust_as_template
@@ -26,26 +26,24 @@ class ActionModule(OwnAction):
     """Look, and apply what differs."""
 
     _supports_diff = True
+    conditions: ClassVar = {
+        "mutually_exclusive": [("resources", "roles"), ("role", "roles")],
+        "required_one_of": [("resources", "roles")],
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options(
-            mutually_exclusive=[("resources", "roles"), ("role", "roles")],
-            required_one_of=[("resources", "roles")],
-        )
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         host.check_roles(options["roles"] or ())
-        self._host = host.Host(self, task_vars or {})
+        self._host = host.Host(self, task_vars)
         self._consents = options["consents"]
-        self._whole_diff = bool((task_vars or {}).get("ansible_diff_mode"))
+        self._whole_diff = bool(task_vars.get("ansible_diff_mode"))
         self._calls = 0
         if options["roles"] is None:
-            role = options["role"] or str((task_vars or {}).get("ansible_role_name", "")).rpartition(".")[2]
-            return self._outcome(result, self._inline(role, options["resources"]))
+            role = options["role"] or str(task_vars.get("ansible_role_name", "")).rpartition(".")[2]
+            return self._outcome(self._inline(role, options["resources"]))
         refusals, answer = self._roles(options["roles"])
         if refusals:
-            result.update(failed=True, changed=False, refusals=refusals, msg="\n".join(refusals))
-            return result
-        return self._outcome(result, answer) if answer else {**result, "changed": False}
+            return {"failed": True, "changed": False, "refusals": refusals, "msg": "\n".join(refusals)}
+        return self._outcome(answer) if answer else {"changed": False}
 
     def _inline(self, role: str, raw: Any) -> dict[str, Any]:
         if not isinstance(raw, (list, tuple)):
@@ -90,9 +88,8 @@ class ActionModule(OwnAction):
         self._calls += 1
         return self._host.converge(sent, check=bool(self._task.check_mode), expect=expect, consents=self._consents)
 
-    def _outcome(self, result: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-        for key in ("changes", "pending", "orphans", "subprocesses"):
-            result[key] = answer[key]
+    def _outcome(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        result = {key: answer[key] for key in ("changes", "pending", "orphans", "subprocesses")}
         result.update(changed=bool(answer["changes"]), remote_calls=self._calls)
         if answer["error"]:
             result.update(failed=True, msg=f"{self._host.name}: {answer['error']['message']}")

@@ -37,16 +37,14 @@ class ActionModule(LongStepAction):
 
     own = ("step", "request")
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
-        own = host.Host(self, task_vars or {})
-        self._name, self._vars, self._folder = own.name, task_vars or {}, Path.cwd() / options["path"]
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        result: dict[str, Any] = {"changed": False, "image": "", "digests": [], "json": "", "lines": []}
+        own = host.Host(self, task_vars)
+        self._name, self._vars, self._folder = own.name, task_vars, Path.cwd() / options["path"]
         try:
             self._plan = own.view({}).plan(vllm_image.plan)
         except SettingsError as error:
             raise AnsibleActionFail(f"{own.name}: {error}") from None
-        result.update(changed=False, image="", digests=[], json="", lines=[])
         if self._plan.refusals:
             return {**result, "failed": True, "msg": "\n".join(f"{own.name}: {text}" for text in self._plan.refusals)}
         try:

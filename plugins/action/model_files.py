@@ -27,18 +27,16 @@ class ActionModule(FileStepAction):
         *("archive", "unreachable", "module_stderr"),
     )
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options, service = self._begin(task_vars or {})
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        service = self._begin(task_vars, options)
         self._files, members = asdict(vllm_service.files_of(service.said)), service.view.members
         self._offered = documents.plain(options["offered"])
         self._move = service.said.vllm_model_move
         self._password = model_files.password(members)
         self._source = model_files.source(self._name, members, self._fabric.topology, fetch=self._files["fetch"])
         self._token = service.said.vllm_huggingface_token
-        result.update(changed=False, source=self._source, name=self._files["name"])
-        result.update(getattr(self, f"_{options['step']}")())
-        return result
+        said: dict[str, Any] = getattr(self, f"_{options['step']}")()
+        return {"changed": False, "source": self._source, "name": self._files["name"], **said}
 
     # -- steps
 

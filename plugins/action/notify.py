@@ -17,19 +17,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify_a
 class ActionModule(OwnAction):
     """Hand one event to gb10_notify. The hook is no argument, because arguments are shown."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = self._options()
-        task_vars = task_vars or {}
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         value = notify_action.value(self, task_vars)
-        told = documents.plain(arguments["event"])
+        told = documents.plain(options["event"])
         if value is None and told is None:
             raise AnsibleActionFail(f"{notify.VARIABLE} is not set; {notify.EXPECTED}")
         if value is None:
-            result.update(changed=False, msg=f"{notify.VARIABLE} is not set")
-            return result
+            return {"changed": False, "msg": f"{notify.VARIABLE} is not set"}
         if told is None:
             told = notify.event(notify.TEST, "sent", "the hook works", list(task_vars["ansible_play_hosts_all"]))
         fault = None if self._task.check_mode else notify.send(value, told)
-        result.update(changed=False, failed=fault is not None, msg=fault or "told")
-        return result
+        return {"changed": False, "failed": fault is not None, "msg": fault or "told"}

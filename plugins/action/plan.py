@@ -20,23 +20,19 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import
 class ActionModule(OwnAction):
     """Plan, and refuse."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         documented = [role for role in options["roles"] if not plan.serves_tasks_only(role)]
         host.check_roles(documented)
-        own = host.Host(self, task_vars or {})
+        own = host.Host(self, task_vars)
         view, rendered = own.render(documented, own.facts or own.read_facts())
         refusals = [host.named(own.name, text) for document in rendered for text in host.refusals(document)]
         for role in options["roles"]:
             if role not in documented:
                 refusals += [host.named(own.name, text) for text in _plan(role, view).refusals]
-        result.update(changed=False, refusals=refusals)
+        result = {"changed": False, "refusals": refusals}
         if options["refuse"] and refusals:
-            result.update(failed=True, msg="\n".join(refusals))
-            return result
-        result.update({role: plan.shown(_plan(role, view)) for role in options["roles"]})
-        return result
+            return {**result, "failed": True, "msg": "\n".join(refusals)}
+        return {**result, **{role: plan.shown(_plan(role, view)) for role in options["roles"]}}
 
 
 def _plan(role: str, view: View) -> plan.RolePlan:

@@ -26,17 +26,15 @@ POLL_S = 2.0
 class ActionModule(OwnAction):
     """One of four verbs, on the plug of this host."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options, variables = self._options(), task_vars or {}
-        host = str(variables["inventory_hostname"])
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        host = str(task_vars["inventory_hostname"])
         try:
-            setting = settings.parse(self._templar.template(variables.get(settings.VARIABLE)))
+            setting = settings.parse(self._templar.template(task_vars.get(settings.VARIABLE)))
             if setting is None:
                 raise AnsibleActionFail(f"{host} has no {settings.VARIABLE}; docs/power.md says how it is written")
-            return {**result, **self._done(host, setting, options)}
+            return self._done(host, setting, options)
         except (settings.WrongPlug, plugs.PlugError) as error:
-            return {**result, "failed": True, "msg": printable(f"{host}: {error}")}
+            return {"failed": True, "msg": printable(f"{host}: {error}")}
 
     def _done(self, host: str, setting: settings.Setting, options: dict[str, Any]) -> dict[str, Any]:
         one, verb, changed = plugs.plug(setting), options["verb"], False

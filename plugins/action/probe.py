@@ -36,10 +36,7 @@ class ActionModule(OwnAction):
 
     BYPASS_HOST_LOOP = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = self._options()
-        task_vars = task_vars or {}
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_current_hosts"])
         limits: dict[str, Any] = {}
@@ -48,26 +45,33 @@ class ActionModule(OwnAction):
             # What is written last, after an hour perhaps. Of a value that is no text the doctor speaks.
             if isinstance(folder, str):
                 evidence_files.refuse(Path.cwd() / folder)
-            most = silence.most(arguments["unreachable_max"], len(names))
+            most = silence.most(options["unreachable_max"], len(names))
         judged, clusters = self._look(task_vars, names, limits)
         with _refusals():
             silence.refuse_several(limits)
         unchanged = [
-            name for name, members in clusters.items() if all(_unchanged(judged.get(member, {})) for member in members)
+            name
+            for name, members in clusters.items()
+            if all(_probe(judged.get(member, {})).get("unchanged") for member in members)
         ]
         without = silence.tolerated(judged, most)
         for name in without:
             judged[name]["msg"] = silence.without(judged[name])
         beside = [name for name in names if name not in without and set(clusters.get(name, ())) & set(without)]
-        result["warnings"] = [*_folded(judged), *_without(without, beside)]
+        warnings = [*_folded(judged), *_without(without, beside)]
         loading = [name for name in unchanged if _probe(judged[name]).get("loading")]
-        left_out = unchanged if arguments["recap"] == "changed" else []
-        result.update(_of_the_left_out({name: judged.pop(name) for name in left_out}))
-        result.update(
-            changed=False, unchanged=unchanged, loading=loading, judged=judged, tolerated=without, beside=beside
-        )
-        result["msg"] = f"{len(unchanged)} of {len(names)} hosts are as they should be"
-        return result
+        left_out = unchanged if options["recap"] == "changed" else []
+        return {
+            **_of_the_left_out({name: judged.pop(name) for name in left_out}),
+            "warnings": warnings,
+            "changed": False,
+            "unchanged": unchanged,
+            "loading": loading,
+            "judged": judged,
+            "tolerated": without,
+            "beside": beside,
+            "msg": f"{len(unchanged)} of {len(names)} hosts are as they should be",
+        }
 
     def _look(
         self, task_vars: Mapping[str, Any], names: Sequence[str], limits: dict[str, Any]
@@ -193,10 +197,6 @@ def _judged(
         else:
             failure = asked.failure(f"{text} (exit status {reply.status})", answered=True)
     return probe.judge(asked.called(reply.began, reply.ended, heard), answer, failure, refuse=True)
-
-
-def _unchanged(judged: Mapping[str, Any]) -> bool:
-    return bool(_probe(judged).get("unchanged"))
 
 
 def _probe(judged: Mapping[str, Any]) -> Mapping[str, Any]:

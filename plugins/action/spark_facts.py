@@ -20,11 +20,11 @@ class ActionModule(ModuleFront):
 
     answer = sections.Answer
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> Said:
         former = sections.FORMER.get(self._task.action.rpartition(".")[2], "facts")
         self._task.args = {"sections": [former], **self._task.args}
         self.facts = ("gb10_spark",) if "facts" in self._sections() else ()
-        result = super().run(tmp, task_vars)
+        result = super()._act(task_vars, options)
         if "gb10_spark" in result.get("ansible_facts", {}):
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         return result

@@ -19,10 +19,7 @@ class ActionModule(OwnAction):
 
     _supports_diff = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         if bool(options["roles"]) == options["all"]:
             raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")
         target.refuse_inventory(task_vars)
@@ -35,11 +32,10 @@ class ActionModule(OwnAction):
             roles=options["roles"] or None,
             known_roles=list(catalog.ROLES),
         )
-        result.update(said)
         if answer is None:
-            return result
+            return said
         remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])
-        result["remains"] = remains
+        result = {**said, "remains": remains}
         if self._task.diff and not answer["error"]:
             name, whole = task_vars["inventory_hostname"], bool(task_vars.get("ansible_diff_mode"))
             stays = [f"{name}  stays: {text}" for text in remains]

@@ -25,19 +25,17 @@ class ActionModule(FileStepAction):
     module = "gb10.fleet.warm_cache"
     kept = ("changed", "failed", "msg", "verdict", "key", "why", "cache", "unreachable", "module_stderr")
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options, service = self._begin(task_vars or {})
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        service = self._begin(task_vars, options)
         made = vllm_service.plan(service)
-        result.update(changed=False)
         if made.warm is None:
-            return result
+            return {"changed": False}
         self._plan, self._warm = made, made.warm
         self._port = service.said.vllm_transfer_port
         self._password = transfer.password([*made.warm.hosts, service.name])
         self._source = self._sources().get(self._name, self._name)
-        result.update(getattr(self, f"_{options['step']}")())
-        return result
+        said: dict[str, Any] = getattr(self, f"_{options['step']}")()
+        return {"changed": False, **said}
 
     def _sources(self) -> dict[str, str]:
         """Hosts that no cable joins make their own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -28,10 +28,12 @@ class _Nothing:
 class ActionModule(OwnAction):
     """Write the command line of one host."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        options = self._options(required_one_of=[["command", "forward"]], mutually_exclusive=[["command", "forward"]])
-        task_vars = task_vars or {}
+    conditions: ClassVar = {
+        "required_one_of": [["command", "forward"]],
+        "mutually_exclusive": [["command", "forward"]],
+    }
+
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         name = task_vars["inventory_hostname"]
         said: dict[str, Any] = {"key": options["key"]}
         try:
@@ -48,7 +50,7 @@ class ActionModule(OwnAction):
         file = Path(options["file"])
         file.touch(mode=0o600, exist_ok=False)
         file.write_text(json.dumps(said), encoding="utf-8")
-        return {**result, "changed": False}
+        return {"changed": False}
 
 
 def _command(words: tuple[str, ...], forward: str | None) -> list[str] | None:

@@ -17,17 +17,13 @@ class ActionModule(OwnAction):
 
     _supports_diff = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
-        options = self._options()
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         target.refuse_inventory(task_vars)
         wish = {"unit": options["unit"], "state": options["state"], "until": options["end"]}
         said, answer = verbs.ask(self, task_vars, "wish", wish=wish)
-        result.update(said)
         if answer is None or answer["error"]:
-            return result
-        result["wish"] = next((wish for wish in answer["wishes"] if wish["unit"] == options["unit"]), None)
+            return said
+        result = {**said, "wish": next((wish for wish in answer["wishes"] if wish["unit"] == options["unit"]), None)}
         if self._task.diff:
             whole = bool(task_vars.get("ansible_diff_mode"))
             result["diff"] = changes.diff(task_vars["inventory_hostname"], answer, whole=whole)

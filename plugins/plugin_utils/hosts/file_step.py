@@ -33,9 +33,8 @@ class FileStepAction(LongStepAction):
     kept: tuple[str, ...]
     _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
-    def _begin(self, task_vars: dict[str, Any]) -> tuple[dict[str, Any], services.Service]:
-        """The options of the task, and the service whose files they are."""
-        options = self._options()
+    def _begin(self, task_vars: dict[str, Any], options: dict[str, Any]) -> services.Service:
+        """The service whose files they are."""
         own = host.Host(self, task_vars)
         if own.facts is None:
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")
@@ -43,7 +42,7 @@ class FileStepAction(LongStepAction):
         context, __ = own.render([], own.facts)
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
-        return options, next(each for each in services.expand(context) if each.name == options["service"])
+        return next(each for each in services.expand(context) if each.name == options["service"])
 
     def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
         raise NotImplementedError

@@ -31,16 +31,15 @@ class ModuleFront(LongStepAction):
             cls.answer = answers.BY_MODULE[cls.__module__.rpartition(".")[2]]
         cls.answers = tuple(cls.answer.__annotations__)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
-        result: Said = super().run(tmp, task_vars)
-        self._name, self._vars = str((task_vars or {})["inventory_hostname"]), task_vars or {}
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> Said:
+        self._name, self._vars = str(task_vars["inventory_hostname"]), task_vars
         task, limit_s = self._task, self._task.async_val
         only_begun = limit_s and not task.poll
         # Ansible itself would ask how far it is, and take whatever comes.
         if limit_s and task.poll:
-            result.update(self._in_background(task.action, task.args, limit_s, lambda: None))
+            result = self._in_background(task.action, task.args, limit_s, lambda: None)
         else:
-            result.update(self._module(task.action, task.args, background=bool(limit_s)))
+            result = self._module(task.action, task.args, background=bool(limit_s))
         if only_begun or any(result.get(word) for word in ("failed", "skipped", "unreachable")):
             for key in self.answers:
                 result.pop(key, None)  # that it is none spares no judgement

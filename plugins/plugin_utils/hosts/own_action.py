@@ -49,6 +49,7 @@ class OwnAction(ActionBase):
     own: tuple[str, ...] = ()  # options of the module that the action itself fills in
     facts: tuple[str, ...] = ()  # facts that the module may set; no other reaches Ansible
     _has_options = True
+    conditions: ClassVar[dict[str, Any]] = {}  # between options, in the words of Ansible's argument specification
     _documented: ClassVar[dict[str, dict[str, Any]]] = {}
     _asked = "the host"  # by name, once a module is asked for
 
@@ -59,10 +60,18 @@ class OwnAction(ActionBase):
             options = documented(cls.__module__.rpartition(".")[2])
             cls._documented = {name: option for name, option in options.items() if name not in cls.own}
 
-    def _options(self, **conditions: Any) -> dict[str, Any]:
-        """Judge the arguments of the task; an error names the option."""
-        __, options = self.validate_argument_spec(argument_spec=self._documented, **conditions)  # type: ignore[no-untyped-call]
-        return dict(options)
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Judge the arguments of the task, an error names the option; then act."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        options: dict[str, Any] = {}
+        if self._has_options:
+            __, options = self.validate_argument_spec(argument_spec=self._documented, **self.conditions)  # type: ignore[no-untyped-call]
+        result.update(self._act(task_vars or {}, options))
+        return result
+
+    def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """The result of the task."""
+        raise NotImplementedError
 
     def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:  # type: ignore[override]
         """Run a module; a host that says too much, or something else than an answer, fails by name."""
