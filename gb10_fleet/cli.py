@@ -19,7 +19,7 @@ from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_quest
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
-from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
+from gb10_fleet.options import Check, Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
@@ -56,7 +56,6 @@ app.add_typer(image.app, name="image")
 app.add_typer(switch_cli.app, name="switch")
 image_build.register(image.app)
 
-Check = Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the changes line by line.")]
 
 

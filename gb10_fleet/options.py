@@ -170,6 +170,8 @@ Inventory = Annotated[
 Limit = Annotated[
     str | None, typer.Option("--limit", "-l", metavar="HOSTS", help="Only these hosts, as a pattern of Ansible.")
 ]
+Check = Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]
 
 

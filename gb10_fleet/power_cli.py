@@ -9,17 +9,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.ending import by_name, show
-from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks, words
 from gb10_fleet.rollout.journal import place
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.power.setting import Setting
@@ -77,8 +76,8 @@ def power(
     metrics: Annotated[
         Path | None, typer.Option("--metrics", metavar="FILE", help="With state: also write them for Prometheus.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    check: Check = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Switch a host at its plug: halt it and cut its power, give it power, or both, with the proof after."""
@@ -89,7 +88,6 @@ def power(
     if ctx.obj and words.read(ctx.obj).subset:
         raise typer.BadParameter("--limit: name the hosts before the word what to do, as in gb10 power HOST off")
     person, ended = Person(yes, as_json), Outcome.done
-    document: dict[str, Any] = {}
     try:
         work = _Power(list(inventory), tuple(ctx.obj), act, hard, person)
         mine = work.hosts(hosts)
@@ -100,16 +98,13 @@ def power(
                 _write(metrics, found, mine)
         else:
             found = work.check(mine) if check else work.do(mine)
-        document = {"hosts": {name: asdict(one) for name, one in found.items()}}
-        if not as_json:
-            person.say(*(f"{name}: {one.words}" for name, one in found.items()))
     except Stop as error:
-        text = by_name(Order("", inventory), str(error))
-        ended, document = error.outcome, {"error": text}
-        if not as_json:
-            typer.echo(printable(text), err=True)
+        stopped(Stop(by_name(Order("", inventory), str(error)), error.outcome), as_json)
     if as_json:
-        print(json.dumps({"outcome": ended.name, **document}, indent=2))
+        hosts_seen = {name: asdict(one) for name, one in found.items()}
+        print(json.dumps({"outcome": ended.name, "hosts": hosts_seen}, indent=2))
+    else:
+        person.say(*(f"{name}: {one.words}" for name, one in found.items()))
     raise typer.Exit(ended)
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 
 from gb10_fleet.discover.places import BadPlace
 from gb10_fleet.ending import by_name, show
 from gb10_fleet.enrol.written import NotWritable
-from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place, text_of, utc
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:
     from gb10_fleet import share_cli
@@ -32,7 +32,6 @@ ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
 TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
 _PUBLIC_KEY = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ +(AAAA[A-Za-z0-9+/]{40,}={0,2})(?:\s|\Z)")
 _MOST_SHOWN, _LONGEST = 50, 4096  # lines and characters of what a host says: it may say 4 MiB
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @app.command(cls=NoLists)
@@ -41,7 +40,7 @@ def retire(
     inventory: Inventory,
     host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
     models: Annotated[bool, typer.Option("--models", help="Also remove models and caches, the consent to it.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")] = False,
+    check: Check = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -130,12 +129,7 @@ def _stopped(error: Exception, inventories: Sequence[str], as_json: bool) -> NoR
         outcome = error.outcome
     elif isinstance(error, FileNotFoundError):
         outcome, text = Outcome.failed, f"{error.filename} is not on this machine: install the client of OpenSSH"
-    text = by_name(Order("", inventories), text)
-    if as_json:
-        print(json.dumps({"outcome": outcome.name, "error": text}, indent=2))
-    else:
-        typer.echo(printable(text), err=True)
-    raise typer.Exit(outcome) from None
+    stopped(Stop(by_name(Order("", inventories), text), outcome), as_json)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, named, told
-from gb10_fleet.options import Inventory, Json, Limit, NoLists
+from gb10_fleet.options import Inventory, Json, Limit, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
@@ -44,7 +44,6 @@ from gb10_fleet.services import (
 app = typer.Typer()
 
 Name = Annotated[str, typer.Argument(help="The service, as `gb10 ps` names it.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]

@@ -30,10 +30,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals 
 
 from gb10_fleet.ending import by_name, show, unread
 from gb10_fleet.inventory_lines import refuse_templates
-from gb10_fleet.options import Inventory, Json, NoLists
+from gb10_fleet.options import Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:  # where it is needed it is imported: no other command needs certificates
     from gb10_fleet.authority import Authority
@@ -60,7 +60,7 @@ def share(
     revoke: Annotated[
         str | None, typer.Option("--revoke", metavar="NAME", help="Take the key of a client back.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Let a machine of your network use the model: TLS, a key for each client. Without it only the Spark itself can."""
@@ -71,20 +71,12 @@ def share(
         task = _Share(_folder(inventory), Order("", inventory, words=ctx.obj), person)
         said = task.listed() if listed else task.shared(name) if name is not None else task.revoked(str(revoke))
     except Stop as stop:
-        _stopped(stop, as_json)
+        stopped(stop, as_json)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}; this user must be able to write there. Then run the same again"
-        _stopped(Stop(text, Outcome.failed), as_json)
+        stopped(Stop(text, Outcome.failed), as_json)
     if as_json:
         print(json.dumps({"outcome": Outcome.done.name, **said}, indent=2))
-
-
-def _stopped(stop: Stop, as_json: bool) -> NoReturn:
-    if as_json:
-        print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
-    else:
-        typer.echo(str(stop), err=True)
-    raise typer.Exit(stop.outcome) from None
 
 
 @dataclass(frozen=True)

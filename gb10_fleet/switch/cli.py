@@ -7,17 +7,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted, printable, write
 
 from gb10_fleet.ending import told
-from gb10_fleet.options import Inventory, Json, Limit, NoLists
+from gb10_fleet.options import Inventory, Json, Limit, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place, text_of, utc
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:
     from gb10_fleet.switch.judging import Seen, Verdict
@@ -49,9 +49,9 @@ def check(
         look = _Look(Order("", inventory, limit, words=ctx.obj), seconds, load)
         rows, verdicts = look.judged()
     except Stop as error:
-        _stopped(error, as_json)
+        stopped(error, as_json)
     except KeyboardInterrupt:
-        _stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
+        stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
     bad = any(one.severity == "error" for one in verdicts)
     silent = Outcome.unreachable if look.silent else Outcome.failed if bad else Outcome.done
     outcome = look.outcome if look.outcome is not Outcome.done else silent
@@ -78,9 +78,9 @@ def plan(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json:
         if look.state is None:
             commands, back, left = _by_hand(look)
     except Stop as error:
-        _stopped(error, as_json)
+        stopped(error, as_json)
     except KeyboardInterrupt:
-        _stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
+        stopped(Stop("interrupted; nothing was changed", Outcome.interrupted), as_json)
     if as_json:
         document = {"switch": look.named, "commands": commands, "back": back, "left": left}
         print(json.dumps({"outcome": Outcome.done.name, **document}, indent=2))
@@ -95,7 +95,7 @@ def apply(
     ctx: typer.Context,
     inventory: Inventory,
     limit: Limit = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Set a switch port by port, each proven by the hosts. What they cannot prove goes back."""
@@ -103,12 +103,12 @@ def apply(
     try:
         said = _applied(Order("", inventory, limit, words=ctx.obj), person)
     except (Stop, locks.Busy) as error:
-        _stopped(error if isinstance(error, Stop) else Stop(str(error), Outcome.refused), as_json)
+        stopped(error if isinstance(error, Stop) else Stop(str(error), Outcome.refused), as_json)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}; this user must be able to write there"
-        _stopped(Stop(text, Outcome.failed), as_json)
+        stopped(Stop(text, Outcome.failed), as_json)
     except KeyboardInterrupt:
-        _stopped(Stop("interrupted; what was set is taken back", Outcome.interrupted), as_json)
+        stopped(Stop("interrupted; what was set is taken back", Outcome.interrupted), as_json)
     outcome = Outcome.failed if said["reason"] else Outcome.done
     if as_json:
         print(json.dumps({"outcome": outcome.name, **said}, indent=2))
@@ -305,11 +305,3 @@ def _said(verdicts: Sequence[Verdict]) -> Iterator[str]:
         yield f"    Fix: {one.way_out}"
     counts = [sum(one.severity == severity for one in verdicts) for severity in ("error", "warn")]
     yield f"{counted(counts[0], 'error')}, {counted(counts[1], 'warning')}"
-
-
-def _stopped(error: Stop, as_json: bool) -> NoReturn:
-    if as_json:
-        print(json.dumps({"outcome": error.outcome.name, "error": str(error)}, indent=2))
-    else:
-        typer.echo(printable(str(error)), err=True)
-    raise typer.Exit(error.outcome) from None

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 
 from gb10_fleet import home, passwords
 from gb10_fleet.ending import by_name, how_to_use, told
-from gb10_fleet.options import Json, NoLists
+from gb10_fleet.options import Check, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.up.people import Person, Stop
 
@@ -76,7 +76,7 @@ def up(
         list[str] | None, typer.Option("--allow", metavar="CONSENT", help="With --yes: what may restart, by its name.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=600, help="How long to look for Sparks.")] = 5,
-    check: Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")] = False,
+    check: Check = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; what may restart needs --allow.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import json
 import sys
 from dataclasses import dataclass, field
+from typing import NoReturn
 
+import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.playbook import Outcome
@@ -17,6 +20,15 @@ class Stop(Exception):
     def __init__(self, text: str, outcome: Outcome) -> None:
         super().__init__(text)
         self.outcome = outcome
+
+
+def stopped(stop: Stop, as_json: bool) -> NoReturn:
+    """End the command: with one object for a program, with the reason for a person."""
+    if as_json:
+        print(json.dumps({"outcome": stop.outcome.name, "error": str(stop)}, indent=2))
+    else:
+        print(printable(str(stop)), file=sys.stderr)
+    raise typer.Exit(stop.outcome) from None
 
 
 @dataclass

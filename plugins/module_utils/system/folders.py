@@ -65,13 +65,7 @@ def _walk(path: str, root: str, make: bool) -> int:
 def _step(name: str, current: int, path: str, make: bool) -> int | str:
     """The next folder; or where a link to it leads."""
     try:
-        return os.open(name, _WALK, dir_fd=current)
-    except FileNotFoundError:
-        if not make:
-            raise
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=current)
-        return os.open(name, _WALK, dir_fd=current)
+        return _enter(name, current, make)
     except NotADirectoryError:
         status = os.stat(name, dir_fd=current, follow_symlinks=False)
         if not stat.S_ISLNK(status.st_mode):
@@ -81,19 +75,23 @@ def _step(name: str, current: int, path: str, make: bool) -> int | str:
         return os.readlink(name, dir_fd=current)
 
 
+def _enter(name: str, current: int, make: bool) -> int:
+    try:
+        return os.open(name, _WALK, dir_fd=current)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=current)
+        return os.open(name, _WALK, dir_fd=current)
+
+
 def within(parent: int, path: str, *, make: bool = False) -> int:
     """A descriptor of a folder below one that others may write to, as root too (a container): no link is followed."""
     current = os.dup(parent)
     try:
         for name in path.split("/"):
-            try:
-                following = os.open(name, _WALK, dir_fd=current)
-            except FileNotFoundError:
-                if not make:
-                    raise
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=current)
-                following = os.open(name, _WALK, dir_fd=current)
+            following = _enter(name, current, make)
             os.close(current)
             current = following
     except BaseException as error:
