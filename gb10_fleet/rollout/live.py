@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gb10_fleet.playbook import said_by
+from gb10_fleet.rollout.journal import GOOD
 
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
@@ -108,7 +109,7 @@ class Terminal(Lines):
         open_waves = 0
         for wave in self.record["waves"]:
             states = [host["state"] for host in wave["hosts"]]
-            bad = sum(state not in ("planned", "running", "done") for state in states)
+            bad = sum(state not in GOOD for state in states)
             open_waves += wave["state"] in ("planned", "running")
             names = ", ".join(host["host"] for host in wave["hosts"][:6]) + (" ..." if len(states) > 6 else "")
             # Text and not markup: what is said meanwhile is printed without markup, and the table together with it.

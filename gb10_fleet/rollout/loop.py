@@ -225,7 +225,7 @@ class Rollout:
         first = 0
         if wave["state"] == "running":  # an earlier attempt did not come to its end: what it finished is not done twice
             first = int(wave["step"])
-            bad = {name: state for name, state in states.items() if state[0] not in ("planned", "running", "done")}
+            bad = {name: state for name, state in states.items() if state[0] not in GOOD}
         else:
             self.journal.begin_wave(self.run, number, [member.name for member in open_ones])
         for index, step in enumerate(self.recipe.steps):

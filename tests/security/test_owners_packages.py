@@ -34,7 +34,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError, System, run_command
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import vendor_updates
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.clock_checks import check_time_source
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import check_time_source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker

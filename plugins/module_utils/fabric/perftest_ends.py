@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import compared, read_counters
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
@@ -36,6 +35,7 @@ OVERTIME_S = 60.0
 LATENCY_S = 20.0
 OUTPUT_TAIL = 2000
 TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
+_SETTINGS = frozenset({"lifespan"})  # how long a reading is kept, in ms: no counter
 
 Clock = Callable[[], float]
 Counters = Callable[[str, int], Mapping[str, int]]  # of a device and the number of its port
@@ -69,6 +69,18 @@ def tcp_states(pid: int, port: int, proc_root: str = "/proc") -> set[str]:
                 if f"{port:04X}" in (local.rpartition(":")[2], remote.rpartition(":")[2]):
                     states.add(state)
     return states
+
+
+def read_counters(sysfs: Sysfs, device: str, port: int) -> dict[str, int]:
+    """All that the driver counts, by its own names."""
+    folder = f"class/infiniband/{device}/ports/{port}/hw_counters"
+    texts = {name: sysfs.read(f"{folder}/{name}") or "" for name in sysfs.names(folder) if name not in _SETTINGS}
+    return {name: int(text) for name, text in sorted(texts.items()) if text.isdecimal()}
+
+
+def _compared(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, list[int]]:
+    """Both readings of every counter that is not 0."""
+    return {name: [before.get(name, 0), last] for name, last in after.items() if last}
 
 
 def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, deadline_s: int) -> list[Test]:
@@ -206,7 +218,7 @@ class _End:
             listening_after_s=self._listening_after_s,
             figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and valid else None,
             output=output[-OUTPUT_TAIL:] if fault else "",
-            counters=compared(self._counters, self._read_counters(self.port.device, self.port.port)),
+            counters=_compared(self._counters, self._read_counters(self.port.device, self.port.port)),
         )
 
 

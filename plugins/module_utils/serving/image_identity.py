@@ -10,11 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# What only Docker's classic store shows in an image's configuration. `docker run` says it anew for each container.
-OF_A_CONTAINER = {
-    *("Hostname", "Domainname", "Image", "AttachStdin", "AttachStdout", "AttachStderr"),
-    *("Tty", "OpenStdin", "StdinOnce"),
-}
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.before_start import OF_A_CONTAINER
 
 
 def fingerprint(image: Mapping[str, Any]) -> str:

@@ -15,13 +15,10 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import (
-    clock_checks,
     fabric_checks,
     host_checks,
-    memory_checks,
     security_floors,
     vendor_updates,
-    wish_check,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import accept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory
@@ -29,10 +26,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, severities
 
-CHECKS = (
-    *(*host_checks.CHECKS, *fabric_checks.CHECKS, *security_floors.CHECKS, *clock_checks.CHECKS),
-    *(*memory_checks.CHECKS, *vendor_updates.CHECKS, *wish_check.CHECKS),
-)
+CHECKS = (*host_checks.CHECKS, *fabric_checks.CHECKS, *security_floors.CHECKS, *vendor_updates.CHECKS)
 
 
 def evaluate_variables(subject: Subject) -> list[Finding]:

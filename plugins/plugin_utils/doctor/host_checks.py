@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the doctor says of a machine, its system, driver and GPU."""
+"""What the doctor says of a machine: its system, driver, GPU, clock, memory, and what somebody has stopped on it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
 GIB = 2**30
+_DAY_S = 86400
 _NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # what the facts say of a program that is not there
 _HANGS = "nvidia-smi did not end within"  # and of one that hangs
 MENDED_BY_A_MOVE = frozenset(
@@ -225,6 +227,72 @@ def check_oom_daemons(subject: Subject) -> Iterator[Finding]:
             )
 
 
+def check_clock(subject: Subject) -> Iterator[Finding]:
+    """The host's clock beside the controller's. The host may have read it at any moment of the call."""
+    now = subject.facts["clock"]["epoch_s"]
+    if subject.call is None or now is None:
+        return
+    began, ended = subject.call
+    offset = now - ended if now > ended else min(0.0, now - began)
+    if abs(offset) > subject.catalog["platforms"]["clock"]["tolerance"]["value"]:
+        side, seconds = "ahead of" if offset > 0 else "behind", abs(offset)
+        distance = f"{seconds / _DAY_S:.0f} days" if seconds >= 2 * _DAY_S else f"{seconds:.0f} s"
+        yield subject.say(
+            "clock_differs",
+            f"this host's clock is {distance} {side} the controller's",
+            "compare both with a clock that you trust (`timedatectl`, on this host and here), and let NTP set the wrong"
+            " one; certificates, tokens and evidence depend on it",
+        )
+
+
+def check_time_source(subject: Subject) -> Iterator[Finding]:
+    clock = subject.facts["clock"]
+    source = clock["source"]
+    if source is None:
+        yield subject.say(
+            "clock_free",
+            "nothing sets this host's clock: no time daemon runs",
+            "`timedatectl set-ntp true`. Where it says that NTP is not supported, start the daemon that is installed"
+            " (`systemctl enable --now ntpsec`), or install chrony. Without the internet, name a server of your own"
+            " network",
+        )
+    elif clock["synchronized"] is False:
+        yield subject.say(
+            "clock_free",
+            f"{source} runs, and has not reached a time server since the boot",
+            f"`journalctl -u {source}` says why; UDP port 123 must be open, or name a server of your own network"
+            " (NTP= in /etc/systemd/timesyncd.conf)",
+        )
+
+
+def check_blocks(subject: Subject) -> Iterator[Finding]:
+    """Only where enough is free for a start: beside a model or a full page cache blocks are small anyway."""
+    found = subject.facts.get("memory_blocks")
+    limits = {name: entry["value"] for name, entry in subject.catalog["memory"]["fragmentation"].items()}
+    if not found or found["large_bytes"] is None or found["free_bytes"] < limits["judged_from"] * GIB:
+        return
+    large = found["large_bytes"] / GIB
+    if large < limits["large_least"]:
+        yield subject.say(
+            "memory_fragmented",
+            f"{found['free_bytes'] / GIB:.1f} GiB of memory are free, only {large:.1f} GiB of it in blocks of 32 MiB"
+            f" or more; below {limits['large_least']} models were 4 to 5 % slower, or did not start",
+            "reboot this host before you start the model; dropping caches or compacting brings no block back",
+        )
+
+
+def check_wishes(subject: Subject) -> Iterator[Finding]:
+    found = subject.facts.get("wishes") or []
+    wishes = [wish for wish in found if not is_asleep(wish)]
+    if sleepers := [wish["unit"] for wish in found if is_asleep(wish)]:
+        way_out = "nothing to repair: a request through the gateway starts it; `gb10 start SERVICE` does so now"
+        yield subject.say("asleep", f"{', '.join(sleepers)}: asleep, starts when asked", way_out)
+    if wishes:
+        fact = "; ".join(f"{wish['unit']}: {said_of(wish)}" for wish in wishes)
+        way_out = "nothing to repair: runs leave it stopped; `gb10 start SERVICE` ends it"
+        yield subject.say("stopped_by_wish", fact, way_out)
+
+
 CHECKS = (
     check_root,
     check_identity,
@@ -237,4 +305,8 @@ CHECKS = (
     check_kernel_parameters,
     check_oom_daemons,
     check_names,
+    check_clock,
+    check_time_source,
+    check_blocks,
+    check_wishes,
 )

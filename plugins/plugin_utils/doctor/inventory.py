@@ -9,7 +9,7 @@ import difflib
 import ipaddress
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, reserved, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
@@ -26,7 +25,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as
 
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:
-    for check in (_variables, check_settings, _cluster, _shared_network, check_model):
+    for check in (_variables, check_settings, _cluster, _shared_network, _models):
         yield from check(subject)
 
 
@@ -39,9 +38,9 @@ def _variables(subject: Subject) -> Iterator[Finding]:
             yield subject.say("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
     yield from check_acceptances(subject)
     yield from _minimums(subject)
-    yield from _hook(subject)
-    yield from _reserved(subject)
-    yield from _power_plug(subject)
+    yield from _read(subject, notify.VARIABLE, lambda value: value is None or notify.hook(value))
+    yield from _read(subject, reserved.VARIABLE, lambda value: reserved.now_for(value, datetime.now(UTC)))
+    yield from _read(subject, power_plug.VARIABLE, power_plug.parse)
 
 
 def _names(subject: Subject) -> Iterator[Finding]:
@@ -80,28 +79,11 @@ def _minimums(subject: Subject) -> Iterator[Finding]:
             yield subject.say("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
 
 
-def _hook(subject: Subject) -> Iterator[Finding]:
-    value = subject.setting(notify.VARIABLE)
+def _read(subject: Subject, name: str, read: Callable[[Any], object]) -> Iterator[Finding]:
+    """What the reader of a variable refuses, a fact and a way out in one text."""
     try:
-        if value is not None:
-            notify.hook(value)
-    except notify.HookError as error:
-        fact, __, way_out = str(error).partition("; ")
-        yield subject.say("bad_variable", fact, way_out)
-
-
-def _reserved(subject: Subject) -> Iterator[Finding]:
-    try:
-        reserved.now_for(subject.setting(reserved.VARIABLE), datetime.now(UTC))
-    except reserved.WrongReservation as error:
-        fact, __, way_out = str(error).partition("; ")
-        yield subject.say("bad_variable", fact, way_out)
-
-
-def _power_plug(subject: Subject) -> Iterator[Finding]:
-    try:
-        power_plug.parse(subject.setting(power_plug.VARIABLE))
-    except power_plug.WrongPlug as error:
+        read(subject.setting(name))
+    except (notify.HookError, reserved.WrongReservation, power_plug.WrongPlug) as error:
         fact, __, way_out = str(error).partition("; ")
         yield subject.say("bad_variable", fact, way_out)
 
@@ -203,3 +185,34 @@ def _subnets(variables: Mapping[str, Any]) -> set[str]:
         return {str(subnet) for subnet in itertools.islice(found, RAILS_OF_A_PORT * len(variables["fabric_ports"]))}
     except (ValueError, TypeError):
         return set()  # the plan names what is wrong with it
+
+
+def _models(subject: Subject) -> Iterator[Finding]:
+    """Said once, by the first host of a cluster. A warning where a known id is near, else information."""
+    roles = subject.setting("gb10_roles")
+    if (roles is not None and "vllm" not in roles) or subject.host in subject.members[1:]:
+        return
+    yield from _model("vllm_model", subject.setting("vllm_model"), subject.setting("vllm_model_facts"), subject)
+    said = subject.setting("vllm_services")
+    for service, entry in said.items() if isinstance(said, Mapping) else ():
+        if isinstance(entry, Mapping):  # else the plan says what is wrong with it
+            where = f"vllm_services.{service}.model"
+            yield from _model(where, entry.get("model"), entry.get("model_facts"), subject)
+
+
+def _model(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Finding]:
+    if not (name and isinstance(name, str)):
+        return
+    # Imported where a host serves: the catalog of models takes a while to read.
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
+
+    if models.find(name) or models.in_recipes(name) or facts:
+        return  # of facts the rules of the role speak
+    near = models.nearest(name)
+    advice = f"did you mean {' or '.join(near)}? If" if near else "`gb10 plan --all` lists those that it has; if"
+    yield subject.say(
+        "unknown_model",
+        f"{where} {name} is not in the catalog, so nobody has checked that it exists and fits",
+        f"{advice} {name} is right, gb10_accept keeps it, with your reason",
+        None if near else "info",
+    )

@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.answers import Result
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures, speed_beside
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
@@ -33,12 +34,6 @@ VERDICTS = (
     *("throttled", "power_fault", "failed"),
 )
 GOOD = frozenset({"as_expected", "no_expectation"})
-_KEPT = (
-    *("duration", "completed", "failed", "num_prompts", "total_input_tokens", "total_output_tokens"),
-    *("output_throughput", "total_token_throughput", "request_throughput", "max_concurrency"),
-    *("mean_ttft_ms", "median_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "median_tpot_ms", "p99_tpot_ms"),
-    *("spec_decode_acceptance_rate", "spec_decode_acceptance_length"),
-)
 _SECRET_FLAG = re.compile(r"--?[\w-]*(token|key|secret|password)", re.IGNORECASE)
 _HIDDEN = "(not shown)"
 _NO_WORD = "its first host did not say what it has measured"
@@ -199,7 +194,7 @@ def _step(
         "expected": {**asdict(expected), "tokens": list(expected.tokens)} if expected else None,
         "ratio": _rounded(ratio),
         "gpus": {host: asdict(found) for host, found in gpus.items()},
-        "result": {key: result[key] for key in _KEPT if key in result},
+        "result": {key: result[key] for key in Result.__annotations__ if key in result},
     }
 
 

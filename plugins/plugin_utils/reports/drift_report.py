@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
@@ -28,7 +29,6 @@ TO_CONVERGE = (DRIFT, UNFINISHED, NO_MANIFEST)
 REASONS = ("unreachable", "host_key", "no_sudo", "permission", "timeout", "garbled", "error")
 NOT_REACHED = NO_CONTACT | {"timeout"}  # Ansible's word for these: unreachable
 DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
-_WISH = ("unit", "who", "since", "until", "shown")
 TABLE_LINES = 200  # what a person may still read; drift.json has the rest
 
 OVERRIDDEN = "overridden"  # the action of module_utils/engine/next_boot.py
@@ -63,7 +63,7 @@ def judge(
         for item in [*answer["changes"], *answer["pending"]]:
             changes.setdefault(str(item["role"]), []).append(_difference(item, consented))
         orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
-        wished = [{key: str(item[key]) for key in _WISH} for item in answer.get("wishes", [])]
+        wished = [{key: str(item[key]) for key in ShownWish.__annotations__} for item in answer.get("wishes", [])]
         state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
     except (KeyError, TypeError, AttributeError) as error:
         return garbled(f"the answer is not as documented: {error!r}", cluster)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks import check_blocks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import check_blocks
 
 from tests.support.subjects import subject
 

@@ -19,9 +19,9 @@ import jinja2
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest_ends
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import read_counters
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Test
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest_ends import read_counters
 from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Children
 from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from hypothesis import HealthCheck, given, settings

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-# What a container is started with, and differs between Docker's stores.
-_OF_A_CONTAINER = (
+# What only Docker's classic store shows in an image's configuration. `docker run` says it anew for each container.
+OF_A_CONTAINER = (
     *("Hostname", "Domainname", "Image", "AttachStdin", "AttachStdout", "AttachStderr"),
     *("Tty", "OpenStdin", "StdinOnce"),
 )
@@ -33,7 +33,7 @@ def image_digest(inspected: str) -> str:
     try:
         image = json.loads(lines[-1])
         config = {
-            name: value for name, value in (image["Config"] or {}).items() if value and name not in _OF_A_CONTAINER
+            name: value for name, value in (image["Config"] or {}).items() if value and name not in OF_A_CONTAINER
         }
         what = [image["RootFS"]["Layers"], image["Os"], image["Architecture"], config]
     except (ValueError, LookupError, TypeError, AttributeError):
