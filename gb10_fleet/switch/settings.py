@@ -199,7 +199,10 @@ def _account(own: Mapping[str, Any], user: str, file: str, secret: str) -> Accou
 def _rails(host: str, ports: Sequence[str], said: Mapping[str, Any], heard: Mapping[str, Any]) -> list[Rail]:
     facts = said.get("ansible_facts", {}).get("gb10_spark", {})
     links = {one["name"]: one for one in facts.get("interfaces") or ()}
-    samples = [(one["at_s"], _by_netdev(one["rails"])) for one in said.get("health", {}).get("samples", ())]
+    samples = [
+        (one["at_s"], {str(rail["netdev"]): rail for rail in one["rails"] or ()})
+        for one in said.get("health", {}).get("samples", ())
+    ]
     neighbours = _neighbours(heard.get("stdout_lines", ()))
     found = []
     for rail in facts.get("rails") or ():
@@ -215,10 +218,6 @@ def _rails(host: str, ports: Sequence[str], said: Mapping[str, Any], heard: Mapp
         readings = [replace(one, at_s=at, counters=own) for at, own in counts]
         found.append(since(*readings[:: len(readings) - 1]) if len(readings) > 1 else (readings or [one])[0])
     return found
-
-
-def _by_netdev(rails: Sequence[Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
-    return {str(one["netdev"]): one for one in rails or ()}
 
 
 def since(before: Rail, now: Rail) -> Rail:

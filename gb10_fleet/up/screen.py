@@ -38,17 +38,14 @@ def lacking(report: Report) -> dict[str, list[str]]:
         for row in rows:
             if row.get("consent") in names:  # else the host has made it up
                 found.setdefault(row["consent"], []).append(name)
-    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.findings if _blocks(one)]
+    blocking = [one for one in report.findings if one["severity"] == "error" and not one["accepted"]]
+    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in blocking]
     said += [(name, text) for name, texts in report.messages.items() for text in texts]
     for name, text in said:
         for consent in names:
             if re.search(rf"\b{consent}\b", text):
                 found.setdefault(consent, []).append(name)
     return {consent: [*dict.fromkeys(hosts)] for consent, hosts in found.items()}
-
-
-def _blocks(finding: Mapping[str, Any]) -> bool:
-    return bool(finding["severity"] == "error" and not finding["accepted"])
 
 
 def meaning(consent: str) -> str:

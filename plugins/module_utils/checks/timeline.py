@@ -52,12 +52,12 @@ def utc(at_s: float) -> str:
 
 def build(reading: Reading, since_s: float) -> list[Entry]:
     """From the oldest to the newest; nothing older than `since_s`."""
-    known = spans(reading)
+    known, services = spans(reading), reading.get("services") or {SHORT: reading["service"]}
     found = [
         *(entry for boot in reading["boots"] or () for entry in _boot(boot, known)),
         *_events(placed(reading)),
         *(_apt(change) for change in reading["apt"] or ()),
-        *(entry for name, service in _services(reading).items() for entry in _failure(reading, name, service)),
+        *(entry for name, service in services.items() for entry in _failure(reading, name, service)),
         *_guard(reading.get("guard")),
         *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
     ]
@@ -119,10 +119,6 @@ def _move(package: Package) -> str:
     if package["action"] == "remove":
         return f"{name} {before or ''} removed".replace("  ", " ")
     return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
-
-
-def _services(reading: Reading) -> dict[str, UnitStatus | None]:
-    return reading.get("services") or {SHORT: reading["service"]}
 
 
 def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterator[Entry]:

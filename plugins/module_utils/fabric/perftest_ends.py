@@ -305,7 +305,11 @@ def run_ends(
         version = _version(asked, clock)
         results = [end.result or {} if isinstance(end, _End) else end for end in ends]
         if latency:
-            again = [end.again(latency) for end in ends if isinstance(end, _End) and _is_ok(end)]
+            again = [
+                end.again(latency)
+                for end in ends
+                if isinstance(end, _End) and end.result is not None and end.result["state"] == "ok"
+            ]
             _run(again, clock() + LATENCY_S / 2, min(clock() + LATENCY_S, started + deadline_s))
             of = {end.test.name: end.result or {} for end in again}
             results = [{**result, **of.get(result["name"], {})} for result in results]
@@ -321,10 +325,6 @@ def _run(ends: Sequence[_End], pairing_until: float, until: float) -> None:
         running = [end for end in running if end.result is None]
         if running:
             time.sleep(POLL_S)
-
-
-def _is_ok(end: _End) -> bool:
-    return end.result is not None and end.result["state"] == "ok"
 
 
 def _version(child: Child, clock: Clock) -> tuple[int, int] | None:

@@ -224,15 +224,12 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     repaired = [host for host in document["converge"] if _repaired(document["hosts"][host])]
     if repaired:
         yield "to repair it: gb10 site --drifted -i INVENTORY"
-    if any(_overridden(record) for record in document["hosts"].values()):
+    listed = [changes for record in document["hosts"].values() for changes in record["changes"].values()]
+    if any(change["action"] == OVERRIDDEN for changes in listed for change in changes):
         yield f"what is {OVERRIDDEN} no run repairs: the file that is named is not ours"
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
         yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
-
-
-def _overridden(record: Mapping[str, Any]) -> bool:
-    return any(change["action"] == OVERRIDDEN for changes in record["changes"].values() for change in changes)
 
 
 def _repaired(record: Mapping[str, Any]) -> bool:

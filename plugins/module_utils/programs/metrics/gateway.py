@@ -92,12 +92,12 @@ def _sound(kept: Mapping[str, Any]) -> dict[str, Any]:
     """What was kept, as far as this program can have written it: else no later run would write any metrics."""
     cursor, clients = kept.get("cursor"), kept.get("clients")
     rows = clients.items() if isinstance(clients, dict) else ()
-    counted = {name: codes for name, codes in rows if isinstance(codes, dict) and _all_counts(codes)}
+    counted = {
+        name: codes
+        for name, codes in rows
+        if isinstance(codes, dict) and all(isinstance(count, int) for count in codes.values())
+    }
     return {"cursor": cursor if isinstance(cursor, str) else "", "clients": counted}
-
-
-def _all_counts(codes: Mapping[str, Any]) -> bool:
-    return all(isinstance(count, int) for count in codes.values())
 
 
 def _count(host: HostReader, kept: Mapping[str, Any], limits: Mapping[str, int], every_s: float) -> dict[str, Any]:

@@ -149,7 +149,8 @@ class Life:
     def _live(self) -> None:
         self.door.close()  # an earlier life was killed
         self.status.enter("starting", "checking the host")
-        self._check_docker()
+        self._ask_docker()
+        self._remove()  # what an earlier life left
         self._check_image()
         self._check_disk()
         self._check_driver()
@@ -228,10 +229,6 @@ class Life:
         return self._run(argv, self.config.timing.gate)
 
     # Checks of this host alone.
-
-    def _check_docker(self) -> None:
-        self._ask_docker()
-        self._remove()  # what an earlier life left
 
     def _ask_docker(self) -> None:
         code, said = self._ask(self.config.docker, "version", "--format", "{{.Server.Version}}")
