@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, sections
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
@@ -23,6 +24,9 @@ class ActionModule(ModuleFront):
     def _act(self, task_vars: dict[str, Any], options: dict[str, Any]) -> Said:
         former = sections.FORMER.get(self._task.action.rpartition(".")[2], "facts")
         self._task.args = {"sections": [former], **self._task.args}
+        if "recorded" in self._sections():
+            figures = catalog.load("flight_recorder")["figures"]
+            self._task.args = {"shown_s": figures["shown_s"]["value"], **self._task.args}
         self.facts = ("gb10_spark",) if "facts" in self._sections() else ()
         result = super()._act(task_vars, options)
         if "gb10_spark" in result.get("ansible_facts", {}):

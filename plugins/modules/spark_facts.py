@@ -118,9 +118,8 @@ options:
     elements: dict
     default: []
   shown_s:
-    description: Of V(recorded). How many seconds before each end.
+    description: Of V(recorded). How many seconds before each end; as C(catalog/flight_recorder.yml) says if not given.
     type: float
-    default: 10.0
 author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: gb10.fleet.reads
@@ -434,7 +433,7 @@ def main() -> None:
         "within_s": {"type": "float", "default": 0},
         "of": {"type": "str"},
         "boots": {"type": "list", "elements": "dict", "default": []},
-        "shown_s": {"type": "float", "default": 10.0},
+        "shown_s": {"type": "float"},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     asked = {**module.params, "load": None if module.check_mode else module.params["load"]}

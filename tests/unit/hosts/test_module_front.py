@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.action import show_gids
+from ansible_collections.gb10.fleet.plugins.action import show_gids, spark_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
@@ -327,7 +327,7 @@ def test_a_host_that_never_ends_is_not_asked_for_ever(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", FORMER)
 def test_a_former_name_leads_to_its_section(tmp_path: Path, name: str) -> None:
     """With its options and keys; it says what to write."""
-    arguments = {"of": "a", "boots": [], "shown_s": 5} if name == "recorder_facts" else {}
+    arguments = {"of": "a", "boots": []} if name == "recorder_facts" else {}
     task = {f"gb10.fleet.{name}": arguments, "register": "read", "failed_when": False}
     tasks = [task, {"ansible.builtin.debug": {"msg": "found: {{ read.keys() | sort }} {{ read.msg | default('') }}"}}]
     text = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
@@ -335,6 +335,18 @@ def test_a_former_name_leads_to_its_section(tmp_path: Path, name: str) -> None:
     assert f"spark_facts with the section {FORMER[name]}" in output, output
     missing = [key for key in NEEDED[FORMER[name]] if f"'{key}'" not in output]
     assert not missing or "Debian or Ubuntu" in output, output
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, 10), ({"shown_s": 5}, 5)], ids=["the catalog's", "one's own"])
+def test_how_much_is_shown_before_an_end(monkeypatch: pytest.MonkeyPatch, given: dict[str, int], used: int) -> None:
+    asked: list[dict[str, Any]] = []
+    action = spark_facts.ActionModule.__new__(spark_facts.ActionModule)
+    arguments = {"sections": ["recorded"], "of": "a", "boots": [], **given}
+    action._task = SimpleNamespace(async_val=0, poll=0, action="gb10.fleet.spark_facts", args=arguments)  # type: ignore[assignment]
+    monkeypatch.setattr(action, "_execute_module", lambda **call: asked.append(call["module_args"]) or {"recorded": []})
+    assert action._act({"inventory_hostname": "b"}, {}) == {"recorded": []} and asked == [
+        {**arguments, "shown_s": used}
+    ]
 
 
 def test_what_an_engine_says_is_judged_by_its_front(tmp_path: Path) -> None:
