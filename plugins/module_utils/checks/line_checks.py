@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 
 MANY, SHUTDOWN = "many", "shutdown"
-RECOVERY = "154"
 _ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
 _DOMAIN = re.compile(r"\w+ ([0-9a-f]{4}):")

@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards,
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
 
-READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
+READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = (
     "ready", "current", "waiting_for_firmware", "held", "blocked", "unknown",
 )  # fmt: skip
 MIB = 2**20

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import zip_longest
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.debian_version import order
@@ -251,9 +250,3 @@ def three(version: str) -> str:
     """fwupd's `0xAABBCCDD` as the three numbers of a recipe: 0x02980F00 is 2.152.15."""
     found = re.fullmatch(r"0x([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})[0-9a-fA-F]{2}", version)
     return ".".join(str(int(part, 16)) for part in found.groups()) if found else version
-
-
-def differing(one: str, other: str) -> bool:
-    """Return whether two texts of a firmware name different numbers."""
-    pairs = zip_longest(re.findall(r"\d+", one), re.findall(r"\d+", other))
-    return any(left != right for left, right in pairs)

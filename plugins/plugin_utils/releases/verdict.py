@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
 GIB = 2**30
-CURRENT, NEWER, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
+CURRENT, NEWER, BEHIND, TORN, WAITING, HELD, UNKNOWN = (
     "current", "newer", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
 # No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.

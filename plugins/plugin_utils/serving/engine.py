@@ -149,15 +149,6 @@ def token_bytes(said: Mapping[str, Any]) -> float:
     return float(sum(each["token_bytes"] * each["layers"] for each in growing))
 
 
-def request_bytes(said: Mapping[str, Any], length: int) -> float:
-    """Of one request of that many tokens, in all layers."""
-    total = 0.0
-    for each in said.get("layers") or []:
-        kept = min(length, each.get("window") or length)
-        total += each["layers"] * (each.get("request_bytes") or each.get("token_bytes", 0) * kept)
-    return total
-
-
 @dataclass(frozen=True)
 class Asked:
     """The answer of a host, for a plan to count with: vLLM's own layers in the place of ours."""

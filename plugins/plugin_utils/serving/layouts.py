@@ -110,15 +110,6 @@ def together(layouts: Mapping[str, Sequence[str]], services: Iterable[str]) -> d
     }
 
 
-def need_gib(layouts: Mapping[str, Sequence[str]], memory_gib: Mapping[str, float]) -> tuple[str, float]:
-    """(layout, GiB): the layout that takes most of a host, whose services take `memory_gib`."""
-    sums = {
-        name: float(sum(memory_gib[each] for each in members))
-        for name, members in together(layouts, memory_gib).items()
-    }
-    return max(sums.items(), key=lambda item: item[1])
-
-
 def fault(said: Mapping[str, Any], name: str) -> str:
     """Why nobody can switch to a layout, as far as the inventory alone tells; empty where the hosts may be asked.
 

@@ -19,22 +19,6 @@ def test_services_of_different_layouts_never_run_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "largest"),
-    [
-        ({"chat": 40, "embed": 10, "big": 100, "rerank": 5}, ("cluster", 105)),
-        ({"chat": 80, "embed": 30, "big": 100, "rerank": 5}, ("split", 115)),
-        ({"chat": 40, "embed": 10}, ("split", 50)),  # a host without the big one
-    ],
-)
-def test_a_budget_is_that_of_the_largest_layout(memory: dict[str, float], largest: tuple[str, float]) -> None:
-    assert layouts.need_gib(KNOWN, memory) == largest
-
-
-def test_without_layouts_all_have_to_fit() -> None:
-    assert layouts.need_gib({}, {"chat": 40, "big": 100}) == ("", 140)
-
-
-@pytest.mark.parametrize(
     ("name", "running", "expected"),
     [
         ("cluster", ["chat", "embed", "rerank"], Switch(("chat", "embed"), ("big",), ())),
