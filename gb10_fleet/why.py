@@ -12,27 +12,19 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
 _READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
 _PLUGS = "plugs"
-# Options of a load of ours in gb10.fleet.spark_facts, and which limit of catalog/health.yml each is.
-_LOAD = {
-    "seconds": "load_s", "size": "load_size", "free_gib": "load_free_gib", "start_s": "load_start_s",
-    "idle_percent": "load_idle_percent",
-}  # fmt: skip
 ASKS = {_READ: "health", _KEPT: "recorded", _PLUGS: "msg"}
 
 
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
-    """For the playbook: how often to read, and under which load.
-
-    Without a watch it decides itself, and without an image the host does.
-    """
+    """For the playbook: how often to read, and under which load. Without a watch it decides itself."""
     if load:
-        most = limits.rules().limits
-        wish = {option: most[limit] for option, limit in _LOAD.items()} | ({"image": image} if image else {})
+        wish = own_load.wish(limits.rules(), image)
         # A sample each second while it runs; the last one is behind its end, should it start late.
         return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
     if not watch_s:
