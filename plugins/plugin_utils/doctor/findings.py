@@ -26,7 +26,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, severities
 
-CHECKS = (*host_checks.CHECKS, *fabric_checks.CHECKS, *security_floors.CHECKS, *vendor_updates.CHECKS)
+CHECKS = (
+    *(*host_checks.CHECKS, *fabric_checks.CHECKS, *security_floors.CHECKS, *host_checks.OF_NOW),
+    *(*vendor_updates.CHECKS, host_checks.check_wishes),
+)
 
 
 def evaluate_variables(subject: Subject) -> list[Finding]:
