@@ -33,15 +33,30 @@ LONGEST_NAME = 80  # of a file with its folder, and of a function
 # pydantic says on the next lines what is wrong; argparse passes on what it says, and llama.cpp why CUDA failed.
 _UNFINISHED = re.compile(r"\d+ validation errors? for \w+$|\.cuh?:\d+: CUDA error$")
 _FINISHED = "For further information"
+_WORDLESS = re.compile(r"[\w.]{3,80}: ?$")  # what is raised with a message whose first line is empty
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 # uvicorn's own way of writing; what NGC's entrypoint says of an older driver, before it takes the libraries for that
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was built for NVIDIA Driver Release")
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
-    r"error|exception|fatal|failed|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"marked dead|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
+    r"marked dead|crashed|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
     re.IGNORECASE,
 )
+# Said of trouble, and as often of what a program does well without.
+_PERHAPS = re.compile(r"could(?:n't| not)|cannot|can't|unable to|illegal|invalid", re.IGNORECASE)
+# Below an error, as each program marks it: c10, TensorRT-LLM, llama.cpp, Python's loggers and its warnings, Go's loggers.
+_SLIGHT = re.compile(
+    r"\[W\d{3,4} [\d:.]{6,20} |\[(?:W|I|WARNING|INFO)\] |\A[\d.]{8,20} [WID] |\d (?:WARNING|WARN|INFO)\b|"
+    r"level=(?:warning|info)\b|\w+Warning: "
+)
+# How a program goes on after trouble: what it says so has not ended it.
+_GOES_ON = re.compile(
+    r"\b(?:retry(?:ing)?(?! count)|trying again|fall(?:s|ing)? ?back|fallback|skip(?:s|ped|ping)?|"
+    r"ignor(?:e|ed|es|ing)|non-fatal|continuing)\b",
+    re.IGNORECASE,
+)
+ENDS, PERHAPS, WENT_ON = range(3)  # what an error weighs; of each, those that weigh more are heard first
 
 
 class Error(NamedTuple):
@@ -50,6 +65,7 @@ class Error(NamedTuple):
     text: str
     raised: bool
     way: str = ""
+    weight: int = ENDS
 
 
 class Errors:
@@ -84,9 +100,8 @@ class Errors:
         if process in self.unfinished:
             self._go_on(process, text)
             return None
-        if not level and not _TROUBLE.search(text):
-            return None
-        return self._keep(process, Error(text.strip()[:LONGEST_ERROR], False))
+        weight = ENDS if level else _weight(text)
+        return None if weight is None else self._keep(process, Error(text.strip()[:LONGEST_ERROR], False, "", weight))
 
     def _in_traceback(self, process: str, text: str) -> Error | None:
         """Code is indented, and what was raised is not."""
@@ -98,7 +113,8 @@ class Errors:
         if text[:1].isspace() or not text:
             return None
         frames = self.frames.pop(process)
-        where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if frames and len(text) < BARE_ERROR else ""
+        bare = frames and len(text) < BARE_ERROR and not _WORDLESS.match(text)
+        where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if bare else ""
         way = "".join(f"{file}:{function} " for file, function in frames)
         return self._keep(process, Error(f"{text}{where}"[:LONGEST_ERROR], True, way))
 
@@ -107,13 +123,25 @@ class Errors:
         error = self.found[place]
         if text.strip().startswith(_FINISHED) or len(error.text) + len(text) > LONGEST_ERROR:
             del self.unfinished[process]
-        else:
+        elif not _WORDLESS.match(error.text):
             self.found[place] = error._replace(text=f"{error.text}: {text.strip()}")
+        elif text.strip():  # the message has begun; the rest of it is as a rule a list
+            self.found[place] = error._replace(text=f"{error.text.rstrip()} {text.strip()}")
+            del self.unfinished[process]
 
     def _keep(self, process: str, error: Error) -> Error:
-        alike = sum(other.raised is error.raised for other in self.found)
+        alike = sum((other.raised, other.weight) == (error.raised, error.weight) for other in self.found)
         if alike < KEPT_ERRORS and error.text and all(error[:2] != other[:2] for other in self.found):
-            if _UNFINISHED.search(error.text):
+            if _UNFINISHED.search(error.text) or (error.raised and _WORDLESS.match(error.text)):
                 self.unfinished[process] = len(self.found)
             self.found.append(error)
         return error
+
+
+def _weight(text: str) -> int | None:
+    """Of a line without a level; none if it tells of no trouble. NCCL warns of what ends it."""
+    if "NCCL WARN" not in text and (_SLIGHT.search(text[:120]) or _GOES_ON.search(text)):
+        return WENT_ON if _TROUBLE.search(text) else None
+    if _TROUBLE.search(text):
+        return ENDS
+    return PERHAPS if _PERHAPS.search(text) else None

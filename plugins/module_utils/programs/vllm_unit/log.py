@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-from .causes import COLOUR, LONGEST_ERROR, Errors
+from .causes import COLOUR, ENDS, LONGEST_ERROR, PERHAPS, WENT_ON, Errors
 from .config import Config
 from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
@@ -36,7 +36,11 @@ SPEAKER = "gb10-container"  # SYSLOG_IDENTIFIER of what the container says; the 
 JOURNAL = "/run/systemd/journal/stdout"
 _OF_DOCKER = re.compile("docker: |Error response from daemon")
 _CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
-_QUOTE = re.compile("[\"'`{\\[]")
+# The words before a quotation. Where and when an error came stands in brackets, too.
+_UNQUOTED = re.compile(
+    r"""(?:[^"'`{\[]|\[(?:\d+|[Rr]ank ?\d+|\d{4}-\d\d-\d\d [\d:.]+|PG ID \d+ PG GUID [\d()]+ Rank \d+|"""
+    r"""[EWI]\d* [\d:.]+ \w+\.cpp:\d+|(?:/\w+)*/(?:gloo|torch|nccl)(?:/\w+)*/\w+\.cc:\d+)\])*"""
+)
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
 
@@ -106,12 +110,32 @@ class Log:
 
     @property
     def fault(self) -> tuple[str, str] | None:
-        """The verdict that the first known error has, and that error: by its words, else by the code that raised it."""
+        """The verdict that the first known error has, and that error: by its words, else by the code that raised it.
+
+        Trouble that a program went on after is asked where nothing else is said.
+        """
+        return self.end or self._named(PERHAPS) or (None if self.cause else self._named(WENT_ON))
+
+    @property
+    def end(self) -> tuple[str, str] | None:
+        """The same of errors alone that end a program."""
+        return self._named(ENDS) or self._placed()
+
+    def _named(self, weight: int) -> tuple[str, str] | None:
+        reason = ""  # NCCL says it in a line of its own, before what is raised
         for error in list(self.errors.found):
+            if error.weight != weight:
+                continue
+            if "NCCL WARN" in error.text:
+                reason = f"; {error.text}"
             for verdict, pattern in self.config.failures:
                 found = pattern.search(error.text)
                 if found:
-                    return verdict, _quoted(error.text, found.groupdict())
+                    reason = reason if verdict == "nccl_failed" and error.raised else ""
+                    return verdict, _quoted(error.text + reason, found.groupdict())
+        return None
+
+    def _placed(self) -> tuple[str, str] | None:
         told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
         for error in told[:1]:  # others follow from it
             for verdict, pattern in self.config.places:
@@ -122,9 +146,12 @@ class Log:
     @property
     def cause(self) -> str:
         """The first error that was raised, or else logged. One that only says that the engine is gone is none."""
-        told = [error for error in list(self.errors.found) if not self._only_says_gone(error.text)]
-        raised = [error for error in told if error.raised]
-        return next((error.text[:LONGEST_TEXT] for error in (*raised, *told)), "")
+        told = [
+            error
+            for error in sorted(self.errors.found, key=lambda error: (not error.raised, error.weight))
+            if error.weight != WENT_ON and not self._only_says_gone(error.text)
+        ]
+        return next((error.text[:LONGEST_TEXT] for error in told), "")
 
     @property
     def text(self) -> str:
@@ -213,7 +240,7 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
         return Failure("out_of_memory", f"{ended}; the kernel killed {ooms} processes meanwhile, for want of memory")
     raised = any(error.raised for error in list(log.errors.found))
     # SGLang kills itself after an error.
-    if not verdict and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
+    if not log.end and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
         return Failure("killed", f"{ended}: it was killed")
     return _verdict(ended, log)
 
@@ -239,7 +266,8 @@ def _verdict(seen: str, log: Log) -> Failure:
 def _with_cause(seen: str, log: Log) -> str:
     __, known = log.fault or ("", "")
     cause = known or log.cause
-    if log.phase == "ready" and (quote := _QUOTE.search(cause)):
+    words = _UNQUOTED.match(cause)[0]  # type: ignore[index]  # it fits nothing, too
+    if log.phase == "ready" and words != cause:
         # Every login reads this text. What a client has asked is for root: `last-log` and the journal have all of it.
-        cause = f"{cause[: quote.start()]}(what it quotes is in the log)"
+        cause = f"{words}(what it quotes is in the log)"
     return f"{seen}: {cause}" if cause else f"{seen}; its log names no cause"
