@@ -300,7 +300,7 @@ FAULTY: list[tuple[str, str, str]] = [
     ("weights_unfit", "vLLM issue 28274", "KeyError: 'layers.0.mlp.experts.w2_weight'"),
     ("weights_unfit", "vLLM issue 11010", "KeyError: 'layers.0.mlp.down_proj.weight.absmax'"),
     (
-        "gpu_dead",
+        "ray_incomplete",
         "vLLM issue 29265",
         "ValueError: Current node has no GPU available. current_node_resource={}.",
     ),
@@ -427,6 +427,7 @@ HEALTHY: dict[str, str] = {
     "ray_incomplete": "INFO ray_utils.py: Waiting for creating a placement group of specs for 10 seconds, no error",
     "rank_silent": "INFO shm_broadcast.py: No available shared memory broadcast block found in 60 seconds, no error",
     "peer_lost": "INFO: client closed the connection, no error",
+    "peers_differ": "INFO: the configuration is that of all engines, no error",
     "port_busy": "INFO: address 0.0.0.0:8000, no error",
     "token_refused": "Warning: You are sending unauthenticated requests to the HF Hub, errors may follow",
     "unknown_quantization": "Detected ModelOpt NVFP4 checkpoint, no error",

@@ -135,11 +135,11 @@ KINDS = (
         r"((?:Unable to|can't|Refused to) change power state(?: from (?!D0)|, currently in )\w+|"
         r"Device config space inaccessible)",
     ),
-    # A device that does not answer the memory unit of the bus, or the unit itself.
+    # A device that does not answer the memory unit of the bus, or whose access it refused; and the unit itself.
     (
         "iommu",
         r"\A(arm-smmu-v3) [\w.-]{4,40}: (?:CMD_SYNC timeout|CMDQ (?:timeout|error)|unexpected global error|"
-        r"device has entered Service Failure|EVTQ overflow)",
+        r"device has entered Service Failure|EVTQ overflow|event: [CF]_\w{3,30} client: [0-9a-f]{4}:)",
     ),
     ("slot_power", rf"\A(mlx5_core {_PCI}): .{{0,80}}insufficient power on the PCIe slot"),
     ("slot_capability", rf"\A(mlx5_core {_PCI}): .{{0,80}}PCIe slot power capability was not advertised"),

@@ -11,6 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import LASTING, NOT_AGAIN, WAYS_OUT
 
 from tests.support.attacker import tally
+from tests.support.cause_pairs import PAIRS
 from tests.support.causes import FAULTY, HEALTHY
 from tests.support.rig import ROOT
 from tests.support.unit_log import new_log, read
@@ -156,9 +157,11 @@ def test_what_a_gpu_or_the_hub_says_has_its_verdict(verdict: str, versions: str,
 
 
 def test_every_line_of_the_catalog_has_a_faulty_example() -> None:
-    said = [words for _, _, words in FAULTY] + [
-        error.text for name in ENDS for error in read(*of_the_container(name)).errors.found
-    ]
+    said = (
+        [words for _, _, words in FAULTY]
+        + [words for _, words, _ in PAIRS]
+        + [error.text for name in ENDS for error in read(*of_the_container(name)).errors.found]
+    )
     patterns = [pattern for _, pattern in new_log().config.failures]
     assert [each.pattern for each in patterns if not any(each.search(line) for line in said)] == []
 
@@ -278,6 +281,12 @@ OF_DOCKER = [
     (126, f'docker: Error response from daemon: {CONTAINER} failed: exec: "/x": permission denied', "image_unfit"),
     (127, f'docker: Error response from daemon: {CONTAINER} failed: exec: "nvidia-container-runtime": not found',
      "docker_refused"),
+    (127, f'docker: Error response from daemon: {CONTAINER} failed: exec: "vllm": resource temporarily unavailable',
+     "docker_refused"),
+    (127, f'docker: Error response from daemon: {CONTAINER} failed: exec: "vllm": stat vllm: no such file or directory',
+     "image_unfit"),
+    (127, "docker: Error response from daemon: unable to retrieve OCI runtime error: fork/exec"
+     " /usr/bin/nvidia-container-runtime: no such file or directory", "docker_refused"),
     (127, "[FATAL tini (7)] exec vllm failed: No such file or directory", "image_unfit"),
     (126, "", "image_unfit"),
     (125, "", "docker_refused"),
@@ -349,6 +358,14 @@ BY_PLACE = [
      "RuntimeError: Expected a.dtype() == torch::kInt8 to be true, but got false.", "kernel_fault"),
     (["vllm/v1/worker/gpu_worker.py:determine_available_memory", "torch/_inductor/codecache.py:load"],
      "AttributeError: a kernel of forty and more words has no run", "compile_failed"),
+    (["tvm_ffi/cpp/extension.py:build_ninja", "python3.12/subprocess.py:_execute_child"],
+     "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "image_unfit"),
+    (["vllm/v1/worker/gpu_worker.py:load", "python3.12/pathlib.py:open"],
+     "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "start_failed"),
+    (["vllm/v1/worker/gpu_worker.py:load_model", "vllm/lora/utils.py:process_packed_modules_mapping"],
+     "AttributeError: to support it for this model, 'get_expert_mapping' must be implemented", "refused_flag"),
+    (["vllm/lora/utils.py:load", "vllm/v1/worker/gpu_worker.py:execute"],
+     "AttributeError: something of which nobody has ever heard before", "start_failed"),
     (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
      "start_failed"),
 ]  # fmt: skip

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, verdict_of_end
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
-from tests.support.unit_log import new_log, read
+from tests.support.cause_pairs import OF_LLAMA, PAIRS
+from tests.support.unit_log import new_log, read, settings
 
-# What programs say of trouble in starts that serve, as their sources word it, and what it would be if it ended them.
-WENT_ON = {
+# What programs say of trouble in starts that serve, as their sources word it, and what it would be if it ended them:
+# below the level of an error, and with the word of how it goes on.
+SLIGHT = {
     "fabric_unreachable": (  # PyTorch, TCPStore and socket.cpp: a rank that starts before the first one
-        "[W1129 08:20:00.125243957 TCPStore.cpp:358] [c10d] TCP client failed to connect/validate to host 10.0.1.1:29501"
-        " - retrying (try=0, timeout=600000ms, delay=15196ms): The client socket has timed out",
-        "[W1129 08:20:01.1 socket.cpp:759] [c10d] The client socket has failed to connect to [spark-a]:29501 (errno: 111"
-        " - Connection refused).",
-    ),
-    "kernel_unsupported": (  # FlashInfer, autotuner.py
-        "[Autotuner]: Skipping tactic <x> 3 for fp4_gemm due to failure while profiling: RuntimeError: [FP4 gemm Runner]"
-        " Failed to run cutlass FP4 gemm on sm120. Error: Error Internal",
-    ),
-    "image_unfit": (  # SGLang, models/registry.py
-        "[2026-11-29 10:00:00] Ignore import error when loading sglang.srt.models.x: ImportError: libx.so.1: cannot open"
-        " shared object file: No such file or directory",
+        "[W1129 08:20:00.125243957 TCPStore.cpp:358] [c10d] TCP client failed to connect/validate to host"
+        " 10.0.1.1:29501 - retrying (try=0, timeout=600000ms, delay=15196ms): The client socket has timed out",
+        "[W1129 08:20:01.1 socket.cpp:759] [c10d] The client socket has failed to connect to [spark-a]:29501 (errno:"
+        " 111 - Connection refused).",
     ),
     "model_missing": (  # huggingface_hub, utils/_http.py, through Python's logging
         "2026-11-29 10:00:00,412 WARNING _http.py:319 -- '[Errno -3] Temporary failure in name resolution' thrown while"
@@ -30,15 +28,27 @@ WENT_ON = {
     "out_of_memory": ("[TensorRT-LLM][WARNING] Cuda failure 'out of memory' of a profile",),
     "disk_refuses": ("0.00.397.695 W load: failed to lock: Read-only file system",),
 }
-ROWS = [(verdict, line) for verdict, lines in WENT_ON.items() for line in lines]
+GOES_ON = {
+    "kernel_unsupported": (  # FlashInfer, autotuner.py
+        "[Autotuner]: Skipping tactic <x> 3 for fp4_gemm due to failure while profiling: RuntimeError: [FP4 gemm"
+        " Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal",
+    ),
+    "image_unfit": (  # SGLang, models/registry.py
+        "[2026-11-29 10:00:00] Ignore import error when loading sglang.srt.models.x: ImportError: libx.so.1: cannot"
+        " open shared object file: No such file or directory",
+    ),
+}
+ROWS = [(verdict, line) for verdict, lines in (*SLIGHT.items(), *GOES_ON.items()) for line in lines]
 RAISED = ("Traceback (most recent call last):", '  File "/x/run.py", line 1, in run')
-ENDED = "ValueError: To serve at least one request, KV cache is needed, which is larger than the available KV cache memory"
+ENDED = (
+    "ValueError: To serve at least one request, KV cache is needed, which is larger than the available KV cache memory"
+)
 OPEN = "RuntimeError: nobody has ever seen these forty and more words of an end"
 
 
 @pytest.mark.parametrize(("verdict", "line"), ROWS)
 def test_what_ends_a_program_is_its_cause_whatever_trouble_came_before(verdict: str, line: str) -> None:
-    assert read(line).errors.found, "a line without trouble shows nothing"
+    assert line in [words.search(line) and line for name, words in new_log().config.failures if name == verdict]
     known, unknown = verdict_of_end(1, read(line, *RAISED, ENDED), 0), verdict_of_end(1, read(line, *RAISED, OPEN), 0)
     assert (known.verdict, known.text.endswith(ENDED)) == ("kv_cache_short", True)
     assert (unknown.verdict, unknown.text.endswith(OPEN)) == ("start_failed", True)
@@ -50,15 +60,20 @@ def test_a_start_that_somebody_ended_has_no_cause_in_trouble_before(verdict: str
 
 
 @pytest.mark.parametrize(("verdict", "line"), ROWS)
-def test_where_nothing_else_is_said_it_is_named_after_all(verdict: str, line: str) -> None:
+def test_where_nothing_else_is_said_a_warning_is_named_after_all(verdict: str, line: str) -> None:
     gone = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
-    assert verdict_of_end(1, read(line, *RAISED, gone), 0).verdict == verdict
+    named = verdict_of_end(1, read(line, *RAISED, gone), 0).verdict
+    assert named == ("start_failed" if verdict in GOES_ON else verdict)
 
 
 def test_a_program_that_gives_up_after_its_tries_has_ended() -> None:
     """NCCL's count of tries is no word of going on."""
-    line = "spark-a:1:1 [0] NCCL WARN socketPollConnect: connect to 10.0.1.2<47813> returned Connection refused, exceeded"
-    said = read(f"{line} error retry count after 35 attempts", *RAISED, "RuntimeError: NCCL error: unhandled system error")
+    line = (
+        "spark-a:1:1 [0] NCCL WARN socketPollConnect: connect to 10.0.1.2<47813> returned Connection refused, exceeded"
+    )
+    said = read(
+        f"{line} error retry count after 35 attempts", *RAISED, "RuntimeError: NCCL error: unhandled system error"
+    )
     assert verdict_of_end(1, said, 0).verdict == "fabric_unreachable"
 
 
@@ -80,21 +95,21 @@ def test_a_message_with_an_empty_first_line_keeps_its_next_one() -> None:
 
 def test_what_nccl_warned_of_stands_beside_its_error() -> None:
     """NCCL, misc/param and init.cc: the error itself says nothing."""
-    reason = "spark-a:1:1 [0] init.cc:2 NCCL WARN Mismatched NCCL version detected : rank 1 version 22809 rank 0 version 22707"
-    error = "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)"
+    reason = "spark-a:1:1 [0] graph/connect.cc:2 NCCL WARN Error : ring 1 does not contain rank 1"
+    error = "RuntimeError: NCCL error: internal error - please report this issue to the NCCL developers"
     failure = verdict_of_end(1, read(reason, *RAISED, error), 0)
-    assert failure.verdict == "nccl_failed" and error in failure.text and "Mismatched NCCL version" in failure.text
-    assert "WARN" not in verdict_of_end(1, read(*RAISED, error), 0).text.replace("DEBUG=WARN", "")
+    assert failure.verdict == "nccl_failed" and error in failure.text and "does not contain rank 1" in failure.text
+    assert verdict_of_end(1, read(*RAISED, error), 0).text.endswith(error)
 
 
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        ("RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.1.2]:4",
+        ("RuntimeError: [/x/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.1.2]:4",
          "Connection closed by peer"),
         ("[rank0]:[E1129 09:12:57.1 ProcessGroupNCCL.cpp:688] [Rank 0] Watchdog caught collective operation timeout: x",
          "Watchdog caught collective operation timeout"),
-        ("[2026-11-29 08:22:02] spark-a:1:8 [0] p2p.cc:651 NCCL WARN NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR",
+        ("[2026-11-29 08:22:02] spark-a:1:8 [0] p2p.cc:651 NCCL WARN NET/IB: Completion status=IBV_WC_RETRY_EXC_ERR",
          "IBV_WC_RETRY_EXC_ERR"),
     ],
 )  # fmt: skip
@@ -105,9 +120,29 @@ def test_where_and_when_an_error_came_hides_no_word_of_it(said: str, kept: str) 
     assert kept in verdict_of_end(1, read(said, log=log), 0).text
 
 
-@pytest.mark.parametrize("quoted", ["[my illness]", "[/home/me/illness.py:3]", "'my illness'", "{illness}", "[rank0 illness]"])
+@pytest.mark.parametrize(
+    "quoted", ["[my illness]", "[/home/me/illness.py:3]", "'my illness'", "{illness}", "[rank0 illness]"]
+)
 def test_what_a_client_asked_is_hidden_in_whatever_it_stands(quoted: str) -> None:
     log = new_log()
     log.serves()
     failure = verdict_of_end(1, read(f"ERROR 11-28 10:00:00 [core.py:1] ValueError: cannot parse {quoted}", log=log), 0)
     assert "ValueError: cannot parse" in failure.text and "illness" not in failure.text
+
+
+@pytest.mark.parametrize(("verdict", "ends", "sound"), PAIRS, ids=[ends[:60] for _, ends, _ in PAIRS])
+def test_words_of_an_end_have_their_verdict_and_words_alike_have_none(verdict: str, ends: str, sound: str) -> None:
+    said = [ends] if ends.startswith("spark") else [*RAISED, ends]
+    failure = verdict_of_end(1, read(*said), 0)
+    assert (failure.verdict, ends in failure.text) == (verdict, True)
+    assert read(sound).fault is None
+
+
+@pytest.mark.parametrize(("verdict", "ends", "sound"), OF_LLAMA)
+def test_words_of_llama_cpp_have_their_verdict(verdict: str, ends: str, sound: str) -> None:
+    tables = catalog.load("engines")["failures"], catalog.load("units")["vllm_log"]["failures"]
+    failures = [[each["verdict"], each["value"]] for table in tables for each in table]
+    said, fine = (
+        read(line, log=Log(parse_config(json.dumps(settings() | {"failures": failures})), [])) for line in (ends, sound)
+    )
+    assert said.fault == (verdict, ends) and fine.fault is None

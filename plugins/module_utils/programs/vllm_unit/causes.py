@@ -45,18 +45,18 @@ _TROUBLE = re.compile(
 )
 # Said of trouble, and as often of what a program does well without.
 _PERHAPS = re.compile(r"could(?:n't| not)|cannot|can't|unable to|illegal|invalid", re.IGNORECASE)
-# Below an error, as each program marks it: c10, TensorRT-LLM, llama.cpp, Python's loggers and its warnings, Go's loggers.
+# Below an error, as each program marks it: c10, TensorRT-LLM, llama.cpp, Python's loggers and warnings, Go's loggers.
 _SLIGHT = re.compile(
     r"\[W\d{3,4} [\d:.]{6,20} |\[(?:W|I|WARNING|INFO)\] |\A[\d.]{8,20} [WID] |\d (?:WARNING|WARN|INFO)\b|"
     r"level=(?:warning|info)\b|\w+Warning: "
 )
-# How a program goes on after trouble: what it says so has not ended it.
+# How a program goes on after trouble: that has not ended it.
 _GOES_ON = re.compile(
     r"\b(?:retry(?:ing)?(?! count)|trying again|fall(?:s|ing)? ?back|fallback|skip(?:s|ped|ping)?|"
     r"ignor(?:e|ed|es|ing)|non-fatal|continuing)\b",
     re.IGNORECASE,
 )
-ENDS, PERHAPS, WENT_ON = range(3)  # what an error weighs; of each, those that weigh more are heard first
+ENDS, PERHAPS, SLIGHT = range(3)  # what an error weighs; of each, those that weigh more are heard first
 
 
 class Error(NamedTuple):
@@ -140,8 +140,11 @@ class Errors:
 
 def _weight(text: str) -> int | None:
     """Of a line without a level; none if it tells of no trouble. NCCL warns of what ends it."""
-    if "NCCL WARN" not in text and (_SLIGHT.search(text[:120]) or _GOES_ON.search(text)):
-        return WENT_ON if _TROUBLE.search(text) else None
-    if _TROUBLE.search(text):
+    trouble = _TROUBLE.search(text)
+    if "NCCL WARN" in text:
         return ENDS
-    return PERHAPS if _PERHAPS.search(text) else None
+    if _SLIGHT.search(text[:120]):
+        return SLIGHT if trouble else None
+    if _GOES_ON.search(text):
+        return None
+    return ENDS if trouble else PERHAPS if _PERHAPS.search(text) else None

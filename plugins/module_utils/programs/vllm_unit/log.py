@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
 
-from .causes import COLOUR, ENDS, LONGEST_ERROR, PERHAPS, WENT_ON, Errors
+from .causes import COLOUR, ENDS, LONGEST_ERROR, PERHAPS, SLIGHT, Errors
 from .config import Config
 from .measured import Measured
 from .status import LONGEST_TEXT, PHASES
@@ -112,9 +112,9 @@ class Log:
     def fault(self) -> tuple[str, str] | None:
         """The verdict that the first known error has, and that error: by its words, else by the code that raised it.
 
-        Trouble that a program went on after is asked where nothing else is said.
+        What is below an error is asked where nothing else is said.
         """
-        return self.end or self._named(PERHAPS) or (None if self.cause else self._named(WENT_ON))
+        return self.end or self._named(PERHAPS) or (None if self.cause else self._named(SLIGHT))
 
     @property
     def end(self) -> tuple[str, str] | None:
@@ -149,7 +149,7 @@ class Log:
         told = [
             error
             for error in sorted(self.errors.found, key=lambda error: (not error.raised, error.weight))
-            if error.weight != WENT_ON and not self._only_says_gone(error.text)
+            if error.weight != SLIGHT and not self._only_says_gone(error.text)
         ]
         return next((error.text[:LONGEST_TEXT] for error in told), "")
 
