@@ -21,7 +21,7 @@ SLIGHT = {
         "[W1129 08:20:01.1 socket.cpp:759] [c10d] The client socket has failed to connect to [spark-a]:29501 (errno:"
         " 111 - Connection refused).",
     ),
-    "model_missing": (  # huggingface_hub, utils/_http.py, through Python's logging
+    "model_missing": (  # huggingface_hub, through Python's logging
         "2026-11-29 10:00:00,412 WARNING _http.py:319 -- '[Errno -3] Temporary failure in name resolution' thrown while"
         " requesting HEAD; it failed",
     ),
@@ -29,16 +29,27 @@ SLIGHT = {
     "disk_refuses": ("0.00.397.695 W load: failed to lock: Read-only file system",),
 }
 GOES_ON = {
-    "kernel_unsupported": (  # FlashInfer, autotuner.py
+    "kernel_unsupported": (  # FlashInfer, its autotuner
         "[Autotuner]: Skipping tactic <x> 3 for fp4_gemm due to failure while profiling: RuntimeError: [FP4 gemm"
         " Runner] Failed to run cutlass FP4 gemm on sm120. Error: Error Internal",
     ),
-    "image_unfit": (  # SGLang, models/registry.py
+    "image_unfit": (  # SGLang, its list of models
         "[2026-11-29 10:00:00] Ignore import error when loading sglang.srt.models.x: ImportError: libx.so.1: cannot"
         " open shared object file: No such file or directory",
     ),
+    "port_busy": (  # NCCL, ras/client_support.cc: a second start on a host; bootstrap.cc goes on
+        "spark-a:1:1 [0] ras/client_support.cc:181 NCCL WARN Call to bind failed: Address already in use",
+    ),
 }
 ROWS = [(verdict, line) for verdict, lines in (*SLIGHT.items(), *GOES_ON.items()) for line in lines]
+
+
+def llama_log() -> Log:
+    tables = catalog.load("engines")["failures"], catalog.load("units")["vllm_log"]["failures"]
+    failures = [[each["verdict"], each["value"]] for table in tables for each in table]
+    return Log(parse_config(json.dumps(settings() | {"failures": failures})), [])
+
+
 RAISED = ("Traceback (most recent call last):", '  File "/x/run.py", line 1, in run')
 ENDED = (
     "ValueError: To serve at least one request, KV cache is needed, which is larger than the available KV cache memory"
@@ -85,7 +96,7 @@ def test_words_that_say_of_no_end_are_heard_last() -> None:
 
 
 def test_a_message_with_an_empty_first_line_keeps_its_next_one() -> None:
-    """sgl-kernel, load_utils.py: its list of places comes after it, and is no message."""
+    """sgl-kernel: its list of places comes after it, and is no message."""
     said = ("ImportError: ", "", "[sgl_kernel] CRITICAL: Could not load any common_ops library!", "1. found files: []")
     failure = verdict_of_end(1, read(*RAISED, *said, "KeyError: another error"), 0)
     assert failure.verdict == "image_unfit"
@@ -107,6 +118,8 @@ def test_what_nccl_warned_of_stands_beside_its_error() -> None:
     [
         ("RuntimeError: [/x/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.1.2]:4",
          "Connection closed by peer"),
+        ("RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.1.2]:4",
+         "Connection closed by peer"),
         ("[rank0]:[E1129 09:12:57.1 ProcessGroupNCCL.cpp:688] [Rank 0] Watchdog caught collective operation timeout: x",
          "Watchdog caught collective operation timeout"),
         ("[2026-11-29 08:22:02] spark-a:1:8 [0] p2p.cc:651 NCCL WARN NET/IB: Completion status=IBV_WC_RETRY_EXC_ERR",
@@ -121,7 +134,7 @@ def test_where_and_when_an_error_came_hides_no_word_of_it(said: str, kept: str) 
 
 
 @pytest.mark.parametrize(
-    "quoted", ["[my illness]", "[/home/me/illness.py:3]", "'my illness'", "{illness}", "[rank0 illness]"]
+    "quoted", ["[my illness]", "[/data/illness.py:3]", "'my illness'", "{illness}", "[rank0 illness]"]
 )
 def test_what_a_client_asked_is_hidden_in_whatever_it_stands(quoted: str) -> None:
     log = new_log()
@@ -140,9 +153,13 @@ def test_words_of_an_end_have_their_verdict_and_words_alike_have_none(verdict: s
 
 @pytest.mark.parametrize(("verdict", "ends", "sound"), OF_LLAMA)
 def test_words_of_llama_cpp_have_their_verdict(verdict: str, ends: str, sound: str) -> None:
-    tables = catalog.load("engines")["failures"], catalog.load("units")["vllm_log"]["failures"]
-    failures = [[each["verdict"], each["value"]] for table in tables for each in table]
-    said, fine = (
-        read(line, log=Log(parse_config(json.dumps(settings() | {"failures": failures})), [])) for line in (ends, sound)
-    )
+    said, fine = (read(line, log=llama_log()) for line in (ends, sound))
     assert said.fault == (verdict, ends) and fine.fault is None
+
+
+def test_a_type_that_llama_cpp_does_not_know_is_no_damaged_file() -> None:
+    """gguf.cpp says of both that it could not read on."""
+    unknown = "gguf_init_from_reader: tensor 'a.weight' has invalid ggml type 40. should be in [0, 39)"
+    rest = ("gguf_init_from_reader: failed to read tensor info", "llama_model_load: error loading model: x")
+    assert read(unknown, *rest, log=llama_log()).fault == ("unknown_quantization", unknown)
+    assert read(*rest, log=llama_log()).fault is None

@@ -40,7 +40,7 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was bui
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"marked dead|crashed|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"marked dead|crashed|has invalid|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
@@ -56,6 +56,7 @@ _GOES_ON = re.compile(
     r"ignor(?:e|ed|es|ing)|non-fatal|continuing)\b",
     re.IGNORECASE,
 )
+_REPORTS = re.compile(r"\bras/\w+\.cc:\d+ NCCL WARN ")  # NCCL serves its own state to others, and goes on without that
 ENDS, PERHAPS, SLIGHT = range(3)  # what an error weighs; of each, those that weigh more are heard first
 
 
@@ -142,7 +143,7 @@ def _weight(text: str) -> int | None:
     """Of a line without a level; none if it tells of no trouble. NCCL warns of what ends it."""
     trouble = _TROUBLE.search(text)
     if "NCCL WARN" in text:
-        return ENDS
+        return None if _REPORTS.search(text) else ENDS
     if _SLIGHT.search(text[:120]):
         return SLIGHT if trouble else None
     if _GOES_ON.search(text):

@@ -39,7 +39,7 @@ _CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 # The words before a quotation. Where and when an error came stands in brackets, too.
 _UNQUOTED = re.compile(
     r"""(?:[^"'`{\[]|\[(?:\d+|[Rr]ank ?\d+|\d{4}-\d\d-\d\d [\d:.]+|PG ID \d+ PG GUID [\d()]+ Rank \d+|"""
-    r"""[EWI]\d* [\d:.]+ \w+\.cpp:\d+|(?:/\w+)*/(?:gloo|torch|nccl)(?:/\w+)*/\w+\.cc:\d+)\])*"""
+    r"""[EWI]\d* [\d:.]+ \w+\.cpp:\d+|/?(?:\w+/)*(?:gloo|torch|nccl)(?:/\w+)*/\w+\.cc:\d+)\])*"""
 )
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
