@@ -64,8 +64,11 @@ def make(
         order = Order("gb10.fleet.seed", there(inventory or []), ",".join(hosts or []) or None, words=ctx.obj)
         found = _hosts(order)
         settings.refuse_twice(found, one_stick)
-        store.refuse(out, [one.name for one in found], force=force)
-        seeds, images = _written(found, out, way, one_stick)
+        names = [one.name for one in found]
+        store.refuse(out, names, force=force, one_stick=one_stick)
+        with store.alone(out):
+            store.refuse(out, names, force=force, one_stick=one_stick)  # another may have been faster
+            seeds, images = _written(found, out, way, one_stick)
     except (settings.WrongSetting, store.NoFolder) as error:
         raise typer.BadParameter(printable(str(error))) from None
     except OSError as error:
@@ -85,7 +88,9 @@ def _shred(out: Path, more: bool, as_json: bool) -> NoReturn:
 
     if more:
         raise typer.BadParameter("--shred takes all secrets of --out DIRECTORY; leave hosts and inventory out")
-    gone = store.shred(out)
+    store.read(out)  # says what is wrong with the place before anything is made there
+    with store.alone(out):
+        gone = store.shred(out)
     text = f"{out}: {counted(gone, 'file')} overwritten and removed. What a stick or an SSD keeps of them, it keeps"
     print(json.dumps({"outcome": "done", "removed": gone}, indent=2) if as_json else text)
     raise typer.Exit(Outcome.done)

@@ -15,10 +15,14 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}\Z")
 _SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-_PUBLIC_KEY = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}( [^\n]*)?\Z")
+# Without what ends a line to cloud-init, which is Python: VT, FF, NEL and their like.
+_PUBLIC_KEY = re.compile(
+    r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}( [^\x00-\x1f\x7f-\x9f\u2028\u2029]*)?\Z"
+)
 _HASH = re.compile(r"\$[a-z0-9]+\$[^\s:]+\Z")
 _URL = re.compile(r"https?://[^\s'\"]+\Z")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+\Z")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]\Z")  # with - at its end apt would remove it
+_NO_PROXY = re.compile(r"[A-Za-z0-9.,:/*_\[\]-]+\Z")  # a line of /etc/environment
 _WORD = re.compile(r"[A-Za-z0-9._:/+-]+\Z")  # time zone, server, interface
 
 
@@ -148,6 +152,8 @@ def _system(name: str, said: Any) -> System:
     for key in ("proxy", "apt_mirror", "lvfs_mirror"):
         if said.get(key):
             _hold(_URL, str(said[key]), name, f"gb10_seed_system.{key}", "an address with http:// or https://")
+    if said.get("no_proxy"):
+        _hold(_NO_PROXY, str(said["no_proxy"]), name, "gb10_seed_system.no_proxy", "names with a comma between them")
     for key, form, wanted in (
         ("ntp", _WORD, "names or addresses of servers"),
         ("packages", _PACKAGE, "names of Debian packages"),

@@ -6,6 +6,8 @@ and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import os
@@ -68,8 +70,23 @@ def seed(host: Host, key: HostKey, way: str, stick: str, now: datetime) -> Seed:
     return Seed(host.name, host.user, key.public, way, stick, made, host.address, host.port, host.mac, host.serial)
 
 
-def refuse(folder: Path, names: Sequence[str], *, force: bool) -> None:
-    """Refuse a place where secrets would be published or lost."""
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make the folder, and be the only one at work there: of two lists of seeds the last one would stay."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise NoFolder(f"another gb10 is at work in {folder}; wait until it has ended") from None
+    finally:
+        os.close(descriptor)
+
+
+def refuse(folder: Path, names: Sequence[str], *, force: bool, one_stick: bool = False) -> None:
+    """Refuse a place where secrets would be published, exchanged or lost."""
     resolved = folder.resolve()
     for above in (resolved, *resolved.parents):
         if (above / ".git").exists():
@@ -81,7 +98,15 @@ def refuse(folder: Path, names: Sequence[str], *, force: bool) -> None:
         return
     if not folder.is_dir() or (not (folder / MANIFEST).exists() and any(folder.iterdir())):
         raise NoFolder(f"{folder} is there and is no folder of seeds; name another one, or an empty one")
-    there = sorted(set(names) & read(folder).keys())
+    if folder.stat().st_uid != os.geteuid():
+        raise NoFolder(f"{folder} belongs to another user, who could exchange what goes onto a stick; name a new one")
+    known = _known(folder)
+    if one_stick and (kept := sorted(name for name, one in known.items() if one.stick == ALL and name not in names)):
+        raise NoFolder(
+            f"{folder / ALL} has the seed of {', '.join(kept)}, and would be made without; name all of its hosts with "
+            "--force, or another folder"
+        )
+    there = sorted(set(names) & known.keys())
     if there and not force:
         raise NoFolder(
             f"{folder} has seeds of {', '.join(there)}; new ones have new host keys, and sticks that are written "
@@ -104,6 +129,10 @@ def read(folder: Path) -> dict[str, Seed]:
         raise NoFolder(f"{text}. Fix: name another folder, or make the seeds anew there") from None
 
 
+def _known(folder: Path) -> dict[str, Seed]:
+    return read(folder) if (folder / MANIFEST).exists() else {}
+
+
 def _wrong(one: Seed) -> str | None:
     """What speaks against a seed. Whoever hands over a folder may have written it.
 
@@ -123,14 +152,13 @@ def write(
 ) -> list[Path]:
     """Write the list of seeds, then the sticks, each a folder and, with a label, an image. Returns the images.
 
-    The list comes first: what a killed run or a full disk leaves, `shred` finds by it.
+    The list comes first: what a killed run or a full disk leaves, `shred` finds by it. The folder is there: `alone`.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    known = read(folder) if (folder / MANIFEST).exists() else {}
-    known |= {one.name: one for one in seeds}
+    known = _known(folder) | {one.name: one for one in seeds}
     listed = json.dumps({"seeds": [asdict(one) for one in known.values()]}, indent=2)
     _private(folder / MANIFEST, f"{listed}\n".encode())
+    for stick in _sticks(known) - {one.stick for one in known.values()}:  # a host's stick of another kind
+        _clear(folder, stick)
     images = []
     for stick, files in sticks.items():
         _clear(folder, stick)
@@ -177,6 +205,11 @@ def _folders(files: Mapping[str, str]) -> set[str]:
     return {"/".join(parts[:end]) for parts in (name.split("/") for name in files) for end in range(1, len(parts))}
 
 
+def _sticks(known: Mapping[str, Seed]) -> set[str]:
+    """All that these hosts may ever have had there."""
+    return {*known, ALL}
+
+
 def _clear(folder: Path, stick: str) -> None:
     for path in _secrets(folder, [stick]):
         _overwrite(path)
@@ -200,7 +233,7 @@ def _remove(own: Path) -> None:
 
 def shred(folder: Path) -> int:
     """Overwrite and remove all secrets; seeds.json stays, for `gb10 enrol`. Returns how many files there were."""
-    sticks = sorted({one.stick for one in read(folder).values()})
+    sticks = sorted(_sticks(read(folder)))
     found = list(_secrets(folder, sticks))
     for path in found:
         _overwrite(path)

@@ -69,6 +69,11 @@ def user_data(one: settings.Host) -> dict[str, Any]:
         ("spark-a", {"system": {"telemetry": "never"}}, "telemetry is 'never'; write keep or off"),
         ("spark-a", {"system": {"packages": ["jq; reboot"]}}, "gb10_seed_system.packages is 'jq; reboot'"),
         ("spark-a", {"system": {"ntp": "time.example"}}, "gb10_seed_system.ntp is no list"),
+        ("spark-a", {"system": {"packages": ["openssh-server-"]}}, "packages is 'openssh-server-'"),  # apt removes it
+        ("spark-a", {"system": {"no_proxy": "localhost\nLD_PRELOAD=/tmp/x.so"}}, "gb10_seed_system.no_proxy is"),
+        ("spark-a", {"system": {"no_proxy": ["localhost"]}}, "gb10_seed_system.no_proxy is"),
+        ("spark-a", {"keys": [f"{PUBLIC}\x0bssh-ed25519 BBBB"]}, "gb10_seed_keys is no public key;"),
+        ("spark-a", {"keys": [f"{PUBLIC}\u2028ssh-ed25519 BBBB"]}, "gb10_seed_keys is no public key;"),
     ],
 )
 def test_a_wrong_setting_is_named_with_host_and_field(name: str, more: dict[str, Any], said: str) -> None:
@@ -232,7 +237,8 @@ def test_a_machine_takes_its_own_folder_and_no_other(tmp_path: Path, mac: str, s
 def written(folder: Path) -> list[Path]:
     one = host()
     seeds = [store.seed(one, KEY, "nocloud", one.name, NOW)]
-    return store.write(folder, {one.name: documents.files(one, KEY, "nocloud")}, seeds, "CIDATA")
+    with store.alone(folder):
+        return store.write(folder, {one.name: documents.files(one, KEY, "nocloud")}, seeds, "CIDATA")
 
 
 def test_nobody_else_reads_a_seed_and_the_list_has_no_secret(tmp_path: Path) -> None:
@@ -295,6 +301,70 @@ def test_after_shredding_only_the_list_is_there(tmp_path: Path) -> None:
     result = CLI.invoke(cli.app, ["seed", "--out", str(tmp_path), "--shred", "--json"])
     assert json.loads(result.stdout) == {"outcome": "done", "removed": 4}
     assert [path.name for path in tmp_path.rglob("*")] == ["seeds.json"]
+
+
+PAIR = (
+    {"mac": "48:b0:2d:00:00:01", "password_hash": "$6$salt$hash"},
+    {"mac": "48:b0:2d:00:00:02", "address": "192.0.2.12", "password_hash": "$6$salt$hash"},
+)
+
+
+def sticks(folder: Path, *, one_stick: bool) -> None:
+    """Seeds of two hosts, on one stick or on two."""
+    hosts = [host(name, **more) for name, more in zip(("spark-a", "spark-b"), PAIR, strict=True)]
+    own = {one.name: documents.files(one, store.make_key(), "nocloud") for one in hosts}
+    seeds = [store.seed(one, KEY, "nocloud", store.ALL if one_stick else one.name, NOW) for one in hosts]
+    made = {store.ALL: documents.shared([(one, own[one.name]) for one in hosts])} if one_stick else own
+    store.write(folder, made, seeds, "CIDATA")
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("more", [[], ["later"]])
+def test_sticks_of_another_kind_leave_no_secret(tmp_path: Path, first: bool, more: list[str]) -> None:
+    """The list had only the last sticks, so those of an earlier way kept their keys, and the hash of the password."""
+    sticks(tmp_path, one_stick=first)
+    if more:  # by a version that left them
+        earlier = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    sticks(tmp_path, one_stick=not first)
+    if more:
+        for path, content in earlier.items():
+            if path.name != "seeds.json":
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        store.shred(tmp_path)
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and b"$6$salt" in path.read_bytes()]
+    known = {one.stick for one in store.read(tmp_path).values()}
+    old = [path for path in left if more or not any(part.removesuffix(".iso") in known for part in path.parts)]
+    tally("a secret that shredding leaves", 1, len(old))
+    assert old == []
+
+
+def test_a_stick_for_all_keeps_the_seeds_that_it_has(tmp_path: Path) -> None:
+    """It was made anew for the hosts of this run alone, and the list named the others still."""
+    sticks(tmp_path, one_stick=True)
+    with pytest.raises(store.NoFolder, match="all-hosts has the seed of spark-a"):
+        store.refuse(tmp_path, ["spark-b"], force=True, one_stick=True)
+    store.refuse(tmp_path, ["spark-a", "spark-b"], force=True, one_stick=True)
+
+
+def test_one_command_at_a_time_makes_seeds_in_a_folder(tmp_path: Path) -> None:
+    """Two wrote one list: the last one won, and the seeds of the other were in none."""
+    with store.alone(tmp_path / "seeds"), pytest.raises(store.NoFolder, match="another gb10 is at work"):
+        with store.alone(tmp_path / "seeds"):
+            pass
+    written(tmp_path / "seeds")
+    with store.alone(tmp_path / "seeds"):
+        result = CLI.invoke(cli.app, ["seed", "--out", str(tmp_path / "seeds"), "--shred"])
+    assert result.exit_code == 2 and "another gb10 is at work" in result.output
+    assert (tmp_path / "seeds/spark-a/user-data").exists()
+
+
+def test_a_folder_of_somebody_else_is_none_for_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could put other files there, and a Spark would take them as root."""
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.setattr(store.os, "geteuid", lambda: 4711)
+    with pytest.raises(store.NoFolder, match="belongs to another user"):
+        store.refuse(tmp_path / "theirs", ["spark-a"], force=False)
 
 
 @pytest.mark.parametrize("trap", ["path", "above", "link", "link of the image", "name"])
