@@ -9,6 +9,7 @@ import difflib
 import ipaddress
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,10 +24,23 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters,
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as power_plug
 
+# Units, rules of the firewall and Prometheus have a host's name as it is, and nft takes no more as a comment.
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,119}\Z")
+_SHOWN = 60  # characters of a name that is none
+
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:
-    for check in (_variables, check_settings, _cluster, _shared_network, _models):
+    for check in (_host_names, _variables, check_settings, _cluster, _shared_network, _models):
         yield from check(subject)
+
+
+def _host_names(subject: Subject) -> Iterator[Finding]:
+    """Of the host and of its cluster; each is said once."""
+    for name in dict.fromkeys((subject.host, *subject.members)):
+        if not _HOST.match(name):
+            fact = f"the inventory calls a host {name[:_SHOWN]!a}"
+            way_out = "name it in letters, digits and . _ : -, 120 at most; ansible_host says where it is"
+            yield subject.say("bad_variable", fact, way_out)
 
 
 def _variables(subject: Subject) -> Iterator[Finding]:

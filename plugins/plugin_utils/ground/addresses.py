@@ -23,16 +23,13 @@ _NETWORK = re.compile(r"(?:[0-9.]+|[0-9A-Fa-f:]+)(?:/[0-9]+)?\Z")
 
 def is_loopback(host: str) -> bool:
     """Tell whether nobody beyond the host itself reaches a server that listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
 def is_address(text: str) -> bool:
-    """One IP address of either family."""
+    """One IP address of either family, without a zone: that may be any text, and % means something to systemd."""
     try:
-        return bool(ipaddress.ip_address(text))
+        return "%" not in text and bool(ipaddress.ip_address(text))
     except ValueError:
         return False
 

@@ -290,12 +290,14 @@ def _refusals(view: View, settings: FirewallSettings, vllm: VllmSettings, guarde
                 f"{name} has vLLM listen on port {port}, where the whole LAN would reach it. Choose one of those that "
                 f"only the cluster reaches, {catalog.load('firewall')['random']['value']} for example, or leave it out."
             )
-    unknown = [client for client in settings.firewall_clients if not addresses.is_network(client)]
-    if unknown:
-        yield (
-            f"firewall_clients holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
-            "example 192.0.2.0/24, 192.0.2.7 or 2001:db8::/64."
-        )
+    monitoring = view.settings(MonitoringSettings)
+    watchers = monitoring.monitoring_clients if monitoring.exposed else ()
+    for name, clients in (("firewall_clients", settings.firewall_clients), ("monitoring_clients", watchers)):
+        if unknown := [client for client in clients if not addresses.is_network(client)]:
+            yield (
+                f"{name} holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
+                "example 192.0.2.0/24, 192.0.2.7 or 2001:db8::/64."
+            )
 
 
 def _named_to_vllm(vllm: VllmSettings) -> Mapping[str, Any]:

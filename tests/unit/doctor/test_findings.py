@@ -32,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
+from tests.support.attacker import tally
 from tests.support.proofs import NOW, facts, proof, thresholds
 from tests.support.subjects import CATALOG, MODEL, PAIR, subject
 
@@ -70,6 +71,28 @@ def test_the_pin_that_we_asked_for_is_no_pin_to_name() -> None:
     assert evaluate(subject(apt_sources=sources, apt_preferences=[{**pin, "priority": -1}])) == []
     said = evaluate(subject(apt_sources=sources, apt_preferences=[{**pin, "priority": 1001}]))
     assert [finding.id for finding in said] == ["toolkit_of_cuda", "apt_pin"]
+
+
+STRANGE = ("spark a", 'spark"a', "spark%i", "a\nExecStartPre=/bin/false", "a\u2028b", "-a", "a;b", "a" * 128)
+
+
+def names_refused(host: str, member: str) -> list[Finding]:
+    judged = replace(subject(), host=host, groups={"pair1": [host, member]})
+    return [each for each in evaluate_variables(judged) if "the inventory calls" in each.fact]
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_name_of_a_host_that_a_file_would_read_otherwise_is_refused(name: str) -> None:
+    """Units, rules of the firewall and Prometheus have it as it is; so have those of its peers."""
+    for own, member in ((name, "spark-b"), ("spark-a", name)):
+        found = names_refused(own, member)
+        tally("a name of the inventory that means something else in a file", 1, not found)
+        assert only(found).id == "bad_variable" and len(only(found).fact) < 200
+
+
+def test_usual_names_of_hosts_are_taken() -> None:
+    for name in ("spark-a", "10.0.0.1", "spark_1.example.com", "2001:db8::1", "A"):
+        assert names_refused(name, "spark-b") == []
 
 
 @pytest.mark.parametrize("hook", [["/usr/local/bin/tell-us", "--loud"], "https://hooks.example.com/gb10/x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,12 +19,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, monitoring
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring import MonitoringPlan
 
+from tests.support.attacker import tally
 from tests.support.proofs import facts
 
 UTILS = Path(__file__).parents[3] / "plugins/module_utils"
 ON: dict[str, Any] = {"monitoring_enabled": True}
 BEYOND = {**ON, "monitoring_address": "192.0.2.11", "monitoring_clients": ["192.0.2.7", "2001:db8::/64"]}
 RULES = "/etc/gb10-fleet/firewall.nft"
+PROMETHEUS = "/etc/prometheus/gb10.yml"
 
 
 def made(**variables: Any) -> MonitoringPlan:
@@ -57,6 +60,9 @@ def test_where_it_listens(variables: dict[str, Any], listens: str) -> None:
     ("variables", "says"),
     [
         ({"monitoring_address": "spark-a"}, "no IP address"),
+        ({"monitoring_address": "fe80::1%enP7s7"}, "no IP address"),  # %e means something to systemd
+        ({"monitoring_address": "::1%0\nType=oneshot"}, "no IP address"),
+        ({"monitoring_address": "::1%a --web.config.file=x"}, "no IP address"),
         ({"monitoring_address": "192.0.2.11"}, "monitoring_clients names nobody"),
         ({"monitoring_address": "0.0.0.0"}, "monitoring_clients names nobody"),  # noqa: S104
         ({"monitoring_port": 70000}, "monitoring_port is '70000'"),
@@ -134,6 +140,45 @@ def test_grafana_is_told_of_prometheus_and_of_the_dashboard() -> None:
     folder = provider["options"]["path"]
     assert json.loads(entries[f"{folder}/gb10.json"]["content"])["panels"]
     assert set(told) < set(entries["grafana-server.service"]["restart_on"])
+
+
+def server(**variables: Any) -> dict[str, str]:
+    """The files of Prometheus and Alertmanager by their names."""
+    view = View("spark-a", facts(), {**ON, "monitoring_server": True, **variables})
+    found = {str(entry.get("file")): entry.get("content") for entry in render("monitoring", view).resources}
+    return {path.rpartition("/")[2]: str(text) for path, text in found.items() if path.startswith("/etc/prometheus/")}
+
+
+def test_a_host_that_says_too_much_keeps_back_its_own_alerts_alone() -> None:
+    """All alerts were one message by default: with a megabyte of one host in it, a chat refused those of all hosts."""
+    receivers = [{"name": "us"}]
+    written = json.loads(server()["gb10-alertmanager.yml"])
+    assert written["route"]["group_by"] == ["instance"]
+    said = server(monitoring_alerting={"route": {"receiver": "us"}, "receivers": receivers})
+    assert json.loads(said["gb10-alertmanager.yml"])["route"]["group_by"] == ["instance"]
+    own = {"route": {"receiver": "us", "group_by": ["alertname"]}, "receivers": receivers}
+    assert json.loads(server(monitoring_alerting=own)["gb10-alertmanager.yml"])["route"]["group_by"] == ["alertname"]
+
+
+def test_names_of_hosts_and_clusters_mean_themselves_to_prometheus() -> None:
+    """A dot of a host's name stood for any character, and $1 in a cluster's for nothing."""
+    targets = {"spark.b": "192.0.2.12:9101", "spark-b": "192.0.2.13:9101"}
+    view = View(
+        "spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_targets": targets}, ["spark-a"],
+        inventory={"spark-a": {}, "spark.b": {"gb10_cluster": "one$1"}, "spark-b": {"gb10_cluster": "two"}},
+    )  # fmt: skip
+    (text,) = (entry["content"] for entry in render("monitoring", view).resources if entry.get("file") == PROMETHEUS)
+    found = {
+        host: [
+            rule["replacement"].replace("$$", "$")
+            for rule in yaml.safe_load(text)["scrape_configs"][0]["metric_relabel_configs"]
+            if re.fullmatch(rule["regex"], f"gb10_planned_until_seconds;{host}")
+        ]
+        for host in targets
+    }
+    tally("a name of the inventory that means something else in a file", 2, found != {"spark.b": ["one$1"], "spark-b": ["two"]})
+    assert found == {"spark.b": ["one$1"], "spark-b": ["two"]}
+    assert "one$$1" in text
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed (package prometheus-alertmanager)")
@@ -233,6 +278,15 @@ def test_the_collector_travels_with_all_that_it_imports() -> None:
                 named = {str(place), *(str(place / alias.name) for alias in node.names)}
                 there = {name for name in named if (UTILS / f"{name}.py").is_file()}
                 assert there and there <= modules, (module, named)
+
+
+def test_the_firewall_takes_nothing_as_a_client_that_is_no_network() -> None:
+    """The role may run alone, and what it wrote into its rules nobody had looked at."""
+    clients = ["192.0.2.7 accept; tcp dport 22 drop #"]
+    said = {**BEYOND, "fabric_topology": "none", "monitoring_clients": clients}
+    (refusal,) = firewall.plan(View("spark-a", facts(), said)).refusals
+    tally("a text of the inventory that becomes rules", 1, "monitoring_clients holds" not in refusal)
+    assert "monitoring_clients holds 192.0.2.7 accept" in refusal
 
 
 @pytest.mark.parametrize(

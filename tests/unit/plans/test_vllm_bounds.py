@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 
+from tests.support.attacker import tally
 from tests.support.service_plans import HEAR, view
 from tests.support.vllm_plans import alone
 
@@ -47,6 +48,14 @@ def refusals(more: dict[str, Any], entry: dict[str, Any] = MODEL) -> list[str]:
 def test_what_nothing_has_is_refused_once_by_name(more: dict[str, Any], says: str, entry: dict[str, Any]) -> None:
     (text,) = refusals(more, entry)
     assert says in text and len(text) < 500 and "sesame" not in text
+
+
+@pytest.mark.parametrize("host", ["fe80::1%eth0", "::1%a b", "127.0.0.1;", "a b", "127.0.0.1\u2028x", "x\\"])
+def test_a_host_is_an_address_or_a_name(host: str) -> None:
+    """It stands in the settings of units, of NGINX and of the guard of the page cache."""
+    texts = list(alone(vllm_host=host).refusals)
+    tally("a text of the inventory that means something else in a file", 1, not any("vllm_host is" in each for each in texts))
+    assert any(text.startswith(f"vllm_host is {host!a}. Name an IP address") for text in texts), texts
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,8 @@ def _bounds(view: View, settings: VllmSettings) -> Iterator[str]:
 
 
 def _listening(view: View, settings: VllmSettings) -> Iterator[str]:
+    if not (addresses.is_address(settings.vllm_host) or addresses.is_host(settings.vllm_host)):
+        yield f"vllm_host is {settings.vllm_host!a}. Name an IP address of this host, or keep 127.0.0.1."
     if settings.exposed and not settings.vllm_api_key:
         yield (
             f"vllm_host {settings.vllm_host} is reachable from outside and vllm_api_key is empty. Keep 127.0.0.1 and "
