@@ -35,6 +35,7 @@ case $kind in
   flood) head -c 300000000 /dev/zero | tr '\\0' x && touch "${0%/*}/all-taken";;
   errors) head -c 300000000 /dev/zero | tr '\\0' x >&2 && touch "${0%/*}/all-taken";;
   banner) printf 'Welcome \\033[2J\\033]0;mine\\a\\nssh: connect to host h port 22: no\\n' >&2; exit 255;;
+  mute) exec sleep 300;;
   *) cat "${0%/*}/$kind";;
 esac
 """
@@ -73,6 +74,12 @@ def test_what_is_sent_without_end_is_not_taken_and_other_hosts_go_on(tmp_path: P
     assert recap(output) == {"flood": "failed", "errors": "failed", "fine": "ok"}, output[-2000:]
     assert "flood: it wrote more than 16 MiB" in output and "errors: it wrote more than 1 MiB" in output
     assert len(output) < 20_000
+
+
+def test_a_host_that_says_nothing_is_named_and_other_hosts_go_on(tmp_path: Path) -> None:
+    """Each play of a command that asks several hosts has such an end: test_repository_playbooks.py."""
+    _, output = play(tmp_path, {"mute": None, "fine": says()}, more={"timeout": 3})
+    assert recap(output) == {"mute": "failed", "fine": "ok"}, output[-2000:]
 
 
 def test_what_is_sent_to_a_module_of_ansible_is_not_taken_either(tmp_path: Path) -> None:

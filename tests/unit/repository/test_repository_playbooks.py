@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from scripts.gates import ROOT
+from tests.support.attacker import tally
 
 BOUNDED = "{{ lookup('gb10.fleet.target') }}"
 
@@ -33,6 +35,35 @@ def test_a_play_with_hosts_of_its_own_is_named(tmp_path: Path) -> None:
     for name, hosts in {"ours": [BOUNDED], "all": ["all"], "second": [BOUNDED, "sparks"]}.items():
         (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([{"hosts": each} for each in hosts]))
     assert unbounded(tmp_path.glob("*.yml")) == ["all", "second"]
+
+
+# Of commands that ask or switch several hosts at once; site, validate and their like wait as long as a host works.
+WITH_AN_END = (
+    *("bundle", "drain", "enrol", "look", "planned", "power", "rejoin", "release", "serve", "switch", "why", "wish"),
+    "withdraw",
+)
+
+
+def endless(name: str) -> list[str]:
+    """The plays whose tasks have no end of their own: a host that says nothing for ever would hold up all others."""
+    plays = yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))
+    own = [play for play in plays if "ansible.builtin.import_playbook" not in play]
+    assert own
+    return [play["name"] for play in own if not 0 < play.get("timeout", 0) <= 900]
+
+
+@pytest.mark.parametrize("name", WITH_AN_END)
+def test_a_host_that_says_nothing_holds_up_nobody_for_ever(name: str) -> None:
+    found = endless(name)
+    tally("a host that says nothing for ever", 1, len(found))
+    assert found == []
+
+
+def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
+    """Its other tasks have limits of their own, and a boot takes longer."""
+    plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text(encoding="utf-8"))
+    asked = [task for play in plays for task in play["tasks"] if "ansible.builtin.command" in task]
+    assert len(asked) == 2 and all(task.get("timeout") for task in asked)
 
 
 def texts(said: Any) -> Iterator[str]:
