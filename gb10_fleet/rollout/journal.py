@@ -273,7 +273,8 @@ class Journal:
 
     def runs(self, inventories: Sequence[str] | None = None) -> list[Record]:
         """All of them, or those of these inventories, in order: what was ordered and how it ended, without waves."""
-        runs = [self._run(row) for row in self._db.execute("SELECT * FROM run ORDER BY rowid")]
+        with self._readable():
+            runs = [self._run(row) for row in self._db.execute("SELECT * FROM run ORDER BY rowid")]
         return [run for run in runs if inventories is None or run["order"]["inventories"] == [*inventories]]
 
     def record(self, run: str | None = None, inventories: Sequence[str] | None = None) -> Record:
@@ -287,19 +288,25 @@ class Journal:
             if not (known := self.runs(inventories)):
                 raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
             run = str(known[-1]["run"])
-        row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
-        if row is None:
+        with self._readable():
+            row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
+            found = row and self._run(row)
+        if found is None:
             latest = ", ".join(item["run"] for item in self.runs(inventories)[-5:]) or "none"
             raise JournalError(f"no run is called {run}; the latest are: {latest}")
-        if inventories is not None and (theirs := self._run(row)["order"]["inventories"]) != [*inventories]:
+        if inventories is not None and (theirs := found["order"]["inventories"]) != [*inventories]:
             raise JournalError(f"{run} is a run of another inventory: {' '.join(f'-i {name}' for name in theirs)}")
-        hosts = self._db.execute("SELECT * FROM host WHERE run = ? ORDER BY wave, place", (row["run"],)).fetchall()
-        waves = self._db.execute("SELECT * FROM wave WHERE run = ? ORDER BY wave", (row["run"],)).fetchall()
+        with self._readable():
+            return {**found, **self._parts(run)}
+
+    def _parts(self, run: str) -> Record:
+        """What a record has beside the run itself."""
+        hosts = self._db.execute("SELECT * FROM host WHERE run = ? ORDER BY wave, place", (run,)).fetchall()
+        waves = self._db.execute("SELECT * FROM wave WHERE run = ? ORDER BY wave", (run,)).fetchall()
         states = [host["state"] for host in hosts]
         return {
-            **self._run(row),
             "counts": {state: states.count(state) for state in (*GOOD, *BAD) if state in states},
-            "models": self.models(row["run"]),
+            "models": self.models(run),
             "waves": [
                 {
                     **_without(wave, "run"),
@@ -353,14 +360,23 @@ class Journal:
         found = [(moment_of(row["ended"]) - moment_of(row["started"])).total_seconds() for row in rows]
         return statistics.median(found) if found else None
 
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """SQLite finds a damage in its own pages; one in what we wrote comes to us as it is."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            text = f"{self.folder / 'journal.db'} is damaged: {type(error).__name__}: {str(error)[:100]}"
+            raise JournalError(f"{text}; {WAY_OUT}") from None
+
     @staticmethod
     def _run(row: sqlite3.Row) -> Record:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            **dict(row),
-            "order": json.loads(row["order"]),
-            "policy": json.loads(row["policy"]),
-        }
+        order, policy = json.loads(row["order"]), json.loads(row["policy"])
+        if not isinstance(order, dict) or not isinstance(policy, dict):
+            raise TypeError("an order or a policy is no object")
+        for at in filter(None, (row["created"], row["ended"])):
+            moment_of(at)
+        return {"schema_version": SCHEMA_VERSION, **dict(row), "order": order, "policy": policy}
 
 
 def refusal(kind: str, reason: str) -> Record:

@@ -14,6 +14,7 @@ _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _MODEL = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?\Z", re.ASCII)
 _REVISION = re.compile(r"\w[\w.-]*\Z", re.ASCII)
+_LARGEST = 2**50  # bytes of a file: a thousand times what any model has
 _PART = re.compile(r"[^\0-\x1f\x7f/\\]+\Z")
 
 
@@ -67,7 +68,7 @@ def parse_model(raw: Any) -> Model:
             raise ValueError(f"the path {blob.path!a} leads out of the model, or is none")
         if not isinstance(blob.hash, str) or not _HASH.match(blob.hash):
             raise ValueError(f"{blob.path}: {blob.hash!a} is neither a SHA-256 nor a SHA-1")
-        if not isinstance(blob.size, int) or isinstance(blob.size, bool) or blob.size < 0:
+        if not isinstance(blob.size, int) or isinstance(blob.size, bool) or not 0 <= blob.size <= _LARGEST:
             raise ValueError(f"{blob.path}: {blob.size!a} is no size in bytes")
     if len({blob.path for blob in model.files}) != len(model.files):
         raise ValueError("a path is in it twice")
@@ -83,12 +84,16 @@ def wanted(said: Mapping[str, Any], model: str, revision: str, exclude: Sequence
     """What the hub lists, without what is excluded. Patterns as its own tool takes them; `!` keeps."""
     patterns = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in exclude]
     kept = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    files = [
-        [file["path"], file["size"], file["hash"]]
-        for file in said["files"]
-        if _fits(file["path"], kept) or not _fits(file["path"], patterns)
-    ]
-    return parse_model({"model": model, "revision": revision, "commit": said["commit"], "files": files})
+    try:
+        files = [
+            [file["path"], file["size"], file["hash"]]
+            for file in said["files"]
+            if _fits(file["path"], kept) or not _fits(file["path"], patterns)
+        ]
+        commit = said["commit"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no list of a model's files: {error!r}") from error
+    return parse_model({"model": model, "revision": revision, "commit": commit, "files": files})
 
 
 def _fits(path: str, patterns: Sequence[str]) -> bool:

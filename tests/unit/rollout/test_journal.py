@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -187,3 +188,24 @@ def test_it_lies_beside_the_inventory(tmp_path: Path, monkeypatch: pytest.Monkey
     assert place(["mine"]) == place(["mine/hosts.yml", "more"]) == tmp_path / "mine/.gb10"
     assert place(["a,b"]) == place([]) == tmp_path / ".gb10"
     assert place(["mine"], Path("state")) == tmp_path / "state"
+
+
+DAMAGED = (
+    *(("run", column, text) for column in ("order", "policy") for text in ("", "{", "null", "[]", "5", '{"a":' * 500)),
+    *(("run", "created", text) for text in ("x", "9999-99-99T00:00:00Z", b"\xff", 5)),
+    *(("wave", "clusters", text) for text in ("", "{", b"\xaa")),
+    *(("host", "changes", text) for text in ("{", b"\xaa")),
+)
+
+
+@pytest.mark.parametrize(("table", "column", "text"), DAMAGED)
+def test_a_journal_whose_words_are_damaged_has_a_way_out(
+    tmp_path: Path, table: str, column: str, text: object
+) -> None:
+    """A bit of a disk is enough: SQLite itself finds it in its own pages alone."""
+    with Journal(tmp_path, write=True) as journal:
+        begin(journal)
+    with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as db, db:
+        db.execute(f'UPDATE {table} SET "{column}" = ?', (text,))  # noqa: S608 - names of this test
+    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="is damaged.*move it away"):
+        journal.record()

@@ -75,6 +75,7 @@ def test_a_path_that_leads_out_is_refused(path: str) -> None:
         ({"files": [["a", 1, "0" * 41]]}, "neither a SHA-256"),
         ({"files": [["a", -1, "0" * 40]]}, "no size"),
         ({"files": [["a", True, "0" * 40]]}, "no size"),
+        ({"files": [["a", 10**400, "0" * 40]]}, "no size"),  # more than a float holds, and so no text for a person
         ({"files": [["a", 1, "0" * 40]] * 2}, "twice"),
         ({"files": [["a"]]}, "no list"),
         ({"commit": "main"}, "no name of a commit"),
@@ -87,6 +88,18 @@ def test_what_a_peer_says_is_not_believed(wrong: dict[str, Any], says: str) -> N
     with pytest.raises(ValueError, match=says):
         model_listing.parse_model({**TINY.as_dict(), **wrong})
     assert model_listing.parse_model(json.loads(json.dumps(TINY.as_dict()))) == TINY
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"commit": "0" * 40}, {"commit": "0" * 40, "files": 5}, {"files": []}, [], "x", None,
+        *({"commit": "0" * 40, "files": [each]} for each in (5, {}, {"path": 5, "size": 1, "hash": "0" * 40}, ["a"])),
+    ],
+)  # fmt: skip
+def test_what_the_hub_lists_is_a_list_or_an_error(said: Any) -> None:
+    with pytest.raises(ValueError, match="no list of a model's files|leads out"):
+        model_listing.wanted(said, "acme/x", "main", ["*.md"])
 
 
 @pytest.mark.parametrize(
