@@ -139,7 +139,7 @@ def _signers(trusted: Path, private: Path) -> Iterator[Path]:
     one may allow it for other things than this."""
     yield trusted
     try:
-        lines = trusted.read_bytes().splitlines()
+        lines = trusted.read_bytes().split(b"\n")  # as ssh-keygen: any other end of line is part of a comment
     except OSError as error:
         raise NotTrusted(f"{trusted} cannot be read: {error.strerror}") from None
     alone = private / "signer"

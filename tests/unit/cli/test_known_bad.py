@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from gb10_fleet import known_bad, release
+from tests.support.attacker import tally
 
 ENTRY = """known_bad:
   - id: noisy
@@ -96,6 +98,19 @@ def test_a_signer_who_may_not_sign_this_or_no_longer_is_told_so(folder: Path, op
     (folder / "signers").write_text(f"ops@example {option} {(folder / 'ours.pub').read_text()}")
     with pytest.raises(known_bad.NotTrusted, match="does not name its signer for gb10-known-bad, or not for today"):
         known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x85", "\u2028"])
+def test_the_comment_of_a_key_makes_nobody_a_signer(folder: Path, end: str) -> None:
+    """Only a line feed ends a line for ssh-keygen; what stands behind another end was a signer to us."""
+    key = (folder / "ours.pub").read_text().split()
+    theirs = f'me namespaces="git" {key[0]} {key[1]} hello{end}me {key[0]} {key[1]}\n'
+    (folder / "signers").write_text(theirs, newline="")
+    with contextlib.suppress(known_bad.NotTrusted):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+        tally("an end of line that another program does not know", 1, 1)
+        pytest.fail("whose key is for git alone signed the list")
+    tally("an end of line that another program does not know", 1, 0)
 
 
 def test_a_link_that_leads_nowhere_does_not_switch_the_list_off(tmp_path: Path) -> None:
