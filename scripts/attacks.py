@@ -24,11 +24,13 @@ TESTS = (
     "tests/unit/cli/test_cli_bundle.py",
     "tests/unit/cli/test_cli_discover.py",
     "tests/unit/cli/test_enrol.py",
+    "tests/unit/cli/test_known_bad.py",
     "tests/unit/cli/test_playbook_events.py",
     "tests/unit/cli/test_seed.py",
     "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
     "tests/unit/documents/test_router.py",
+    "tests/unit/doctor/test_findings.py",
     "tests/unit/engine/resources/test_accounts.py",
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/model_facts/test_gguf.py",
@@ -53,10 +55,13 @@ TESTS = (
     "tests/unit/hosts/test_glance_action.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/monitoring/test_rules.py",
+    "tests/unit/plans/test_monitoring.py",
+    "tests/unit/plans/test_vllm_bounds.py",
     "tests/unit/power/test_plugs.py",
     "tests/unit/images/test_hostile_images.py",
     "tests/unit/reading/test_other_docker.py",
     "tests/unit/releases/test_trial.py",
+    "tests/unit/repository/test_repository_playbooks.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py
