@@ -97,6 +97,12 @@ class MonitoringPlan(RolePlan):
     slo: Mapping[str, float]
 
     @property
+    def memory_mib(self) -> int:
+        """Return what each server may take."""
+        known = figures()
+        return int(known["server_memory"] + known["server_memory_host"] * len(self.targets))
+
+    @property
     def settings(self) -> str:
         """Return what the collector goes by."""
         return json.dumps(collector(figures(), self.cluster, self.slo), indent=1) + "\n"

@@ -165,12 +165,13 @@ LAG = {"Gb10RailErrors": KNOWN["history_s"] // KNOWN["interval_s"], "Gb10SloSlow
 LOOKS_BACK = {"Gb10GatewayErrors": KNOWN["gateway_s"]}
 ALWAYS = "Gb10Heartbeat"
 RULES_FAIL = "Gb10RuleFailed"  # of Prometheus, and of no host
+CHURNS = "Gb10SeriesWithoutEnd"  # what Prometheus counts of an answer
 
 
 def test_every_alert_has_a_fault() -> None:
     """That of a sign has the sign's example, which the collector finds (test_metrics.py)."""
     of_prometheus = {name for name, entry in ALERTS.items() if "expr" in entry}
-    assert of_prometheus <= {*FAULTS, ALWAYS, RULES_FAIL} <= {*ALERTS}, "FAULTS of tests/support/monitored.py"
+    assert of_prometheus <= {*FAULTS, ALWAYS, RULES_FAIL, CHURNS} <= {*ALERTS}, "FAULTS of tests/support/monitored.py"
 
 
 @PROMTOOL
@@ -236,6 +237,24 @@ def test_a_rule_that_fails_is_told_and_no_host_says_so(job: str, fires: list[str
     name = f'prometheus_rule_evaluation_failures_total{{instance="prometheus",job="{job}",rule_group="g"}}'
     series = {name: [*["0"] * CALM, *map(str, range(1, 80))]}
     done = promtool(tmp_path, [group(series, {CALM - 1: [], CALM + 3: fires})])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@PROMTOOL
+@pytest.mark.parametrize(
+    ("added", "fires"),
+    [
+        ([10_000] * 60, [CHURNS]),  # all that one answer may have, new each time: 1.8 KB of memory each, for hours
+        ([2_000, *[0] * 59], []),  # a boot
+        ([2_000, 0, 0, 0, 0, 0] * 10, []),  # a host that comes and goes
+        ([40] * 60, []),  # a model with many clients
+    ],
+)
+def test_series_without_end_are_told_while_prometheus_lives(added: list[int], fires: list[str], tmp_path: Path) -> None:
+    """Of a host of 20,000 new series in each answer Prometheus had 8 GB after an hour, and took the model's memory."""
+    series = {"scrape_series_added": ["0"] * CALM + [str(count) for count in added]}
+    done = promtool(tmp_path, [group(series, {CALM - 1: [], CALM + 30: fires})])
+    tally("a host fills the memory of another with series", 1, int(done.returncode != 0))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 

@@ -160,6 +160,26 @@ def test_a_host_that_says_too_much_keeps_back_its_own_alerts_alone() -> None:
     assert json.loads(server(monitoring_alerting=own)["gb10-alertmanager.yml"])["route"]["group_by"] == ["alertname"]
 
 
+def test_a_host_cannot_have_prometheus_take_the_memory_of_the_models() -> None:
+    """It serves beside them, and keeps hours of what it is told. What it counts of an answer no host says itself."""
+    job = yaml.safe_load(server()["gb10.yml"])["scrape_configs"][0]
+    assert job["sample_limit"] <= 10_000
+    first = job["metric_relabel_configs"][0]
+    assert (first["source_labels"], first["action"]) == (["__name__"], "drop")
+    said = [name for name in ("up", "scrape_series_added", "scrape_x", "upper") if re.fullmatch(first["regex"], name)]
+    assert said == ["up", "scrape_series_added", "scrape_x"]
+    many = {f"spark-{number}": f"192.0.2.{number}:9101" for number in range(200)}
+    bounds = {}
+    for count, targets in ((1, {}), (201, many)):
+        view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_targets": targets})
+        drop_ins = [entry for entry in render("monitoring", view).resources if "50-gb10-monitoring" in str(entry.get("file"))]
+        found = [re.search(r"^MemoryMax=(\d+)M$", str(each["content"]), re.M) for each in drop_ins[1:]]
+        assert len(found) == 2 and all(found)
+        bounds[count] = {int(each[1]) for each in found if each}
+    ((small,), (large,)) = bounds.values()
+    assert 2048 <= small <= 4200 < large <= 16384
+
+
 def test_names_of_hosts_and_clusters_mean_themselves_to_prometheus() -> None:
     """A dot of a host's name stood for any character, and $1 in a cluster's for nothing."""
     targets = {"spark.b": "192.0.2.12:9101", "spark-b": "192.0.2.13:9101"}
@@ -233,12 +253,13 @@ def test_no_host_says_of_which_cluster_it_is() -> None:
     view = View("spark-a", facts(), own, inventory={"spark-a": own, "spark-b": {**BEYOND, "gb10_cluster": "pair"}})
     (entry,) = (each for each in render("monitoring", view).resources if str(each.get("file")).endswith("gb10.yml"))
     job, _itself = yaml.safe_load(entry["content"])["scrape_configs"]
-    told = {rule["regex"]: rule["replacement"] for rule in job["metric_relabel_configs"]}
+    relabelled = [rule for rule in job["metric_relabel_configs"] if "replacement" in rule]
+    told = {rule["regex"]: rule["replacement"] for rule in relabelled}
     assert told == {
         f"gb10_planned_until_seconds;{host}": cluster
         for host, cluster in (("spark-a", "spark-a"), ("spark-b", "pair"), ("else", "else"))
     }
-    assert all(rule["target_label"] == "cluster" for rule in job["metric_relabel_configs"])
+    assert all(rule["target_label"] == "cluster" for rule in relabelled)
 
 
 @pytest.mark.parametrize(

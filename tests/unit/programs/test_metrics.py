@@ -214,7 +214,7 @@ def test_prometheus_takes_so_much_of_a_host_and_no_more() -> None:
     figures = catalog.load("monitoring")["figures"]
     job = re.findall(r"^    (\w+_limit): \{\{ catalog\.monitoring\.figures\.(\w+)\.value \}\}", template, re.MULTILINE)
     assert dict(job) == {"body_size_limit": "scrape_bytes", "sample_limit": "scrape_samples"}
-    assert figures["scrape_bytes"]["value"] <= 2**24 and figures["scrape_samples"]["value"] <= 50_000
+    assert figures["scrape_bytes"]["value"] <= 2**24 and figures["scrape_samples"]["value"] <= 10_000
 
 
 def test_another_engine_is_read_by_the_names_in_its_settings(spark: Spark) -> None:
