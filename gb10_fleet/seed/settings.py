@@ -16,9 +16,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}\Z")
 _SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 # Without what ends a line to cloud-init, which is Python: VT, FF, NEL and their like.
-_PUBLIC_KEY = re.compile(
-    r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}( [^\x00-\x1f\x7f-\x9f\u2028\u2029]*)?\Z"
-)
+_PUBLIC_KEY = re.compile(r"(sk-)?(ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}( [^\x00-\x1f\x7f-\x9f\u2028\u2029]*)?\Z")
 _HASH = re.compile(r"\$[a-z0-9]+\$[^\s:]+\Z")
 _URL = re.compile(r"https?://[^\s'\"]+\Z")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]\Z")  # with - at its end apt would remove it

@@ -349,9 +349,9 @@ def test_a_stick_for_all_keeps_the_seeds_that_it_has(tmp_path: Path) -> None:
 
 def test_one_command_at_a_time_makes_seeds_in_a_folder(tmp_path: Path) -> None:
     """Two wrote one list: the last one won, and the seeds of the other were in none."""
-    with store.alone(tmp_path / "seeds"), pytest.raises(store.NoFolder, match="another gb10 is at work"):
-        with store.alone(tmp_path / "seeds"):
-            pass
+    here, busy = tmp_path / "seeds", pytest.raises(store.NoFolder, match="another gb10 is at work")
+    with store.alone(here), busy, store.alone(here):
+        pass
     written(tmp_path / "seeds")
     with store.alone(tmp_path / "seeds"):
         result = CLI.invoke(cli.app, ["seed", "--out", str(tmp_path / "seeds"), "--shred"])

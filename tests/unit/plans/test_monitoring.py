@@ -172,7 +172,9 @@ def test_a_host_cannot_have_prometheus_take_the_memory_of_the_models() -> None:
     bounds = {}
     for count, targets in ((1, {}), (201, many)):
         view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_targets": targets})
-        drop_ins = [entry for entry in render("monitoring", view).resources if "50-gb10-monitoring" in str(entry.get("file"))]
+        drop_ins = [
+            entry for entry in render("monitoring", view).resources if "50-gb10-monitoring" in str(entry.get("file"))
+        ]
         found = [re.search(r"^MemoryMax=(\d+)M$", str(each["content"]), re.M) for each in drop_ins[1:]]
         assert len(found) == 2 and all(found)
         bounds[count] = {int(each[1]) for each in found if each}
@@ -196,7 +198,11 @@ def test_names_of_hosts_and_clusters_mean_themselves_to_prometheus() -> None:
         ]
         for host in targets
     }
-    tally("a name of the inventory that means something else in a file", 2, found != {"spark.b": ["one$1"], "spark-b": ["two"]})
+    tally(
+        "a name of the inventory that means something else in a file",
+        2,
+        found != {"spark.b": ["one$1"], "spark-b": ["two"]},
+    )
     assert found == {"spark.b": ["one$1"], "spark-b": ["two"]}
     assert "one$$1" in text
 

@@ -54,7 +54,11 @@ def test_what_nothing_has_is_refused_once_by_name(more: dict[str, Any], says: st
 def test_a_host_is_an_address_or_a_name(host: str) -> None:
     """It stands in the settings of units, of NGINX and of the guard of the page cache."""
     texts = list(alone(vllm_host=host).refusals)
-    tally("a text of the inventory that means something else in a file", 1, not any("vllm_host is" in each for each in texts))
+    tally(
+        "a text of the inventory that means something else in a file",
+        1,
+        not any("vllm_host is" in each for each in texts),
+    )
     assert any(text.startswith(f"vllm_host is {host!a}. Name an IP address") for text in texts), texts
 
 

@@ -199,13 +199,11 @@ DAMAGED = (
 
 
 @pytest.mark.parametrize(("table", "column", "text"), DAMAGED)
-def test_a_journal_whose_words_are_damaged_has_a_way_out(
-    tmp_path: Path, table: str, column: str, text: object
-) -> None:
+def test_a_journal_whose_words_are_damaged_has_a_way_out(tmp_path: Path, table: str, column: str, text: object) -> None:
     """A bit of a disk is enough: SQLite itself finds it in its own pages alone."""
     with Journal(tmp_path, write=True) as journal:
         begin(journal)
     with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as db, db:
         db.execute(f'UPDATE {table} SET "{column}" = ?', (text,))  # noqa: S608 - names of this test
-    with Journal(tmp_path) as journal, pytest.raises(JournalError, match="is damaged.*move it away"):
+    with Journal(tmp_path) as journal, pytest.raises(JournalError, match=r"is damaged.*move it away"):
         journal.record()

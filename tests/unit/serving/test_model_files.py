@@ -98,7 +98,7 @@ def test_what_a_peer_says_is_not_believed(wrong: dict[str, Any], says: str) -> N
     ],
 )  # fmt: skip
 def test_what_the_hub_lists_is_a_list_or_an_error(said: Any) -> None:
-    with pytest.raises(ValueError, match="no list of a model's files|leads out"):
+    with pytest.raises(ValueError, match=r"no list of a model's files|leads out"):
         model_listing.wanted(said, "acme/x", "main", ["*.md"])
 
 
