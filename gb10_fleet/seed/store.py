@@ -19,6 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+
 from gb10_fleet.ending import unread
 from gb10_fleet.seed.documents import HostKey
 from gb10_fleet.seed.settings import NAME, Host
@@ -156,7 +158,7 @@ def write(
     """
     known = _known(folder) | {one.name: one for one in seeds}
     listed = json.dumps({"seeds": [asdict(one) for one in known.values()]}, indent=2)
-    _private(folder / MANIFEST, f"{listed}\n".encode())
+    output.write(folder / MANIFEST, f"{listed}\n", secret=True)
     for stick in _sticks(known) - {one.stick for one in known.values()}:  # a host's stick of another kind
         _clear(folder, stick)
     images = []

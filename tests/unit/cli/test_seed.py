@@ -296,6 +296,22 @@ def test_what_a_killed_run_left_is_known_and_can_be_shredded(tmp_path: Path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["seeds.json"]
 
 
+def test_a_disk_that_is_full_leaves_the_list_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it nothing of the secrets is found any more."""
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    written(tmp_path)
+    for way in ("write_bytes", "write_text"):
+        monkeypatch.setattr(Path, way, full)
+    with pytest.raises(OSError, match="No space left"):
+        written(tmp_path)
+    monkeypatch.undo()
+    assert [*store.read(tmp_path)] == ["spark-a"] and store.shred(tmp_path) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["seeds.json"]
+
+
 def test_after_shredding_only_the_list_is_there(tmp_path: Path) -> None:
     written(tmp_path)
     result = CLI.invoke(cli.app, ["seed", "--out", str(tmp_path), "--shred", "--json"])
