@@ -61,7 +61,7 @@ def of_line(line: str) -> dict[str, Any] | None:
     try:
         look = json.loads(line[len(LINE) :])
         wrong = schema.problem(look, Look, "look")
-        return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
+        return {"silent": printable(wrong)} if wrong else {"look": cleaned(schema.known(look, Look))}
     except (ValueError, RecursionError):  # what no type names may be nested as well
         return {"silent": "its answer is no JSON"}
 
@@ -75,7 +75,9 @@ def services_of(reply: Reply) -> dict[str, Any]:
         said = json.loads(line[len(SERVICES) :])
         services, error = said.get("services"), said.get("error")
         wrong = error or schema.problem(services, list[Service], "services")
-        return {"error": printable(str(wrong)[:LONGEST_ERROR])} if wrong else {"services": cleaned(services)}
+        if wrong:
+            return {"error": printable(str(wrong)[:LONGEST_ERROR])}
+        return {"services": cleaned(schema.known(services, list[Service]))}
     except (ValueError, RecursionError, AttributeError):  # what no type names may be nested as well
         return {"error": "its answer is no JSON"}
 

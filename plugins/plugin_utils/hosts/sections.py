@@ -42,6 +42,7 @@ class Spark(TypedDict):
     """Ansible itself puts the interpreter that it found beside ours, and there alone where no facts are asked."""
 
     gb10_spark: NotRequired[Facts]
+    discovered_interpreter_python: NotRequired[str]
 
 
 class Answer(TypedDict):
