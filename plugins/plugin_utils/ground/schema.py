@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare an answer of a host with the types of its reader, on arrival.
 
-A host may be sick or hostile, so everything behind this may rely on the types. What no type names is no problem, and goes
-no further (`known`). A type may say more than Python's own: module_utils/system/values.py.
+A host may be sick or hostile, so everything behind this may rely on the types. What no type names is no problem, and
+goes no further (`known`). A type may say more than Python's own: module_utils/system/values.py.
 """
 
 from __future__ import annotations
