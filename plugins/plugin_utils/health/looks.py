@@ -49,6 +49,9 @@ class Served(TypedDict):
 MOST_SERVICES = 32
 
 
+_Services = Annotated[list[Service], AtMost(MOST_SERVICES)]
+
+
 class Look(TypedDict):
     reading: Reading
     services: Annotated[list[Served], AtMost(MOST_SERVICES)]
@@ -74,10 +77,10 @@ def services_of(reply: Reply) -> dict[str, Any]:
     try:
         said = json.loads(line[len(SERVICES) :])
         services, error = said.get("services"), said.get("error")
-        wrong = error or schema.problem(services, list[Service], "services")
+        wrong = error or schema.problem(services, _Services, "services")
         if wrong:
             return {"error": printable(str(wrong)[:LONGEST_ERROR])}
-        return {"services": cleaned(schema.known(services, list[Service]))}
+        return {"services": cleaned(schema.known(services, _Services))}
     except (ValueError, RecursionError, AttributeError):  # what no type names may be nested as well
         return {"error": "its answer is no JSON"}
 

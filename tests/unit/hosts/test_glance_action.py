@@ -171,3 +171,11 @@ def test_a_host_with_a_plug_says_what_it_takes_at_the_wall(tmp_path: Path) -> No
     assert code == 0 and plugs.PASSWORD not in output
     hosts = json.loads((tmp_path / "seen.json").read_text())["hosts"]
     assert hosts["fine"]["wall_w"] == 61.5 and "wall_w" not in hosts["away"]
+
+
+def test_a_long_word_of_a_host_makes_no_other_line_long() -> None:
+    found = [services.Row(f"spark-{number}", {**SERVICE}) for number in range(64)]  # type: ignore[typeddict-item]
+    found[0] = services.Row("evil", {**SERVICE, "model": "x" * 10**6})  # type: ignore[typeddict-item]
+    size = sum(map(len, services.table(found, datetime.now(UTC))))
+    tally("a word of a host fills the screen beside all others", 1, int(size > 10**5))
+    assert size < 10**5
