@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import Verdict
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Line
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import MOST_SERVICES
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
 
 # Modules of their own before; meta/runtime.yml leads their names here for one release.
@@ -61,7 +59,7 @@ class Answer(TypedDict):
     kernel: NotRequired[str]
     driver: NotRequired[Driver]
     stdout_lines: NotRequired[list[str]]
-    services: NotRequired[Annotated[list[Service], AtMost(MOST_SERVICES)]]
+    services: NotRequired[Services]
     memory: NotRequired[Memory | None]
     returned: NotRequired[Returned]
     recorded: NotRequired[list[Line]]
