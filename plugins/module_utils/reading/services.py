@@ -69,8 +69,8 @@ class Service(Settings):
     wish: ShownWish | None
 
 
-# Of one host; far more than fit into a Spark's memory. `gb10 top` judges each over all looks that are kept of it: 240 of
-# them, which a line has room for, took 0.2 s of a core for each look.
+# Of one host; far more than fit into a Spark's memory. `gb10 top` judges each over all looks that are kept of it: 240
+# of them, which a line has room for, took 0.2 s of a core for each look.
 MOST_SERVICES = 32
 Services = Annotated[list[Service], AtMost(MOST_SERVICES)]
 
