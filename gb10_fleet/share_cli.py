@@ -78,7 +78,7 @@ def share(
             with locks.held(place(inventory) / "share"):  # what one has read, another must not change meanwhile
                 said = task.shared(name) if name is not None else task.revoked(str(revoke))
     except locks.Busy as busy:
-        _stopped(Stop(f"{busy}. {_NOTHING}", Outcome.refused), as_json)
+        stopped(Stop(f"{busy}. {_NOTHING}", Outcome.refused), as_json)
     except Stop as stop:
         stopped(stop, as_json)
     except OSError as error:
