@@ -55,10 +55,18 @@ def names_of(answers: Mapping[str, Mapping[str, Any]], asked: Sequence[str], mor
         {
             "inventory": [name for name in more if len(name) > 1],
             "host": [*hosts, *reach],
+            "domain": [_domain(name) for name in (*hosts, *reach)],
             "cluster": said.get("cluster", ()),
+            "client": said.get("client", ()),
             "user": [name for name in said.get("user", ()) if name != "root"],
         }
     )
+
+
+def _domain(host: str) -> str:
+    """Return what stands behind the name of a host; nothing behind an address, or where it is one word."""
+    domain = host.partition(".")[2]
+    return domain if "." in domain and domain.rpartition(".")[2].isalpha() else ""
 
 
 def of_this_machine(inventories: Sequence[str]) -> list[str]:

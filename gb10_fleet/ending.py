@@ -53,6 +53,8 @@ def show(order: Order, report: Report) -> None:
 
 def by_name(order: Order, line: str) -> str:
     """With the inventory of this command in place of the word for it; the one that is found alone needs none."""
+    if "-i INVENTORY" not in line:  # of a host there may be millions, and the next look reads a file
+        return line
     if list(order.inventories) == home.default():
         return line.replace(" -i INVENTORY", "")
     return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))

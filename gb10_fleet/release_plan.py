@@ -81,10 +81,11 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
     recipes = verdict.union({host: answer["release"] for host, answer in answers.items()})
     name = asked(to)["to"]
     release = rehearsal.target(name, recipes, what)
-    hosts = {
-        host: rehearsal.rehearsed(answer["release"], answer["rehearsal"], release, recipes, what)
-        for host, answer in answers.items()
-    }
+    hosts = {}
+    for host, answer in answers.items():
+        own = verdict.for_host(answer["release"], recipes)
+        to_own = rehearsal.target(release.name if release else name, own, what)
+        hosts[host] = rehearsal.rehearsed(answer["release"], answer["rehearsal"], to_own, own, what)
     if release is None and name != NEWEST:
         # Hosts may know newer ones than the catalog: so no name is wrong before they answered.
         names = dict.fromkeys([row["name"] for row in what.releases["releases"]] + [recipe.name for recipe in recipes])

@@ -32,6 +32,8 @@ from gb10_fleet.ending import by_name, show, unread
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.rollout import locks
+from gb10_fleet.rollout.journal import place
 from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
 from gb10_fleet.up.people import Person, Stop, stopped
 
@@ -45,6 +47,7 @@ _CERTIFICATE = "gateway_certificate_text"
 _PORT = 8443  # of the role
 _TRIES_S = 20  # seconds, a try after each; NGINX reads its keys anew within one
 _ANSWER_S = 5  # of one answer, from its first byte to its last
+_NOTHING, _AGAIN = "Nothing was changed", "Run the same again, or gb10 site"
 _OUTWARD = ("192.0.2.1", 9)  # nothing is sent there: the system only says by which address it would go
 
 
@@ -69,7 +72,13 @@ def share(
     person = Person(yes, as_json)
     try:
         task = _Share(_folder(inventory), Order("", inventory, words=ctx.obj), person)
-        said = task.listed() if listed else task.shared(name) if name is not None else task.revoked(str(revoke))
+        if listed:
+            said = task.listed()
+        else:
+            with locks.held(place(inventory) / "share"):  # what one has read, another must not change meanwhile
+                said = task.shared(name) if name is not None else task.revoked(str(revoke))
+    except locks.Busy as busy:
+        stopped(Stop(f"{busy}. {_NOTHING}", Outcome.refused), as_json)
     except Stop as stop:
         stopped(stop, as_json)
     except OSError as error:
@@ -129,7 +138,8 @@ class Kept:
         if key.exists() and self.trusted.exists():
             try:
                 known = authority.Authority(self.trusted.read_text("ascii"), key.read_text("ascii"))
-                authority.signed(known, [], 1, datetime.now(UTC))
+                if not authority.serves(authority.signed(known, [], 1, datetime.now(UTC)), known, []):
+                    raise ValueError("the two do not belong together")
             except (ValueError, TypeError) as error:
                 text = (
                     f"{key} or {self.trusted} is damaged ({error}). Fix: bring both back from a copy; or move both away"
@@ -175,7 +185,8 @@ class _Share:
         if keys.pop(name, None) is None:
             known = ", ".join(sorted(keys)) or "nobody"
             raise Stop(f"{name} has no key; these have one: {known}", Outcome.refused)
-        self._bring({**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}, before)
+        after = {**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}
+        self._bring(after, before, f"{name} has no key here any more; gb10 site takes it off the rest of the hosts")
         minutes = catalog.load("gateway")["silence"]["value"] // 60
         rest = f"What it has begun ends within {minutes} minutes; {counted(len(keys), 'client')} left."
         if not keys:
@@ -239,7 +250,7 @@ class _Share:
             )
         self.person.consent(f"Open it, and give {name} a key?")
 
-    def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any], then: str = _AGAIN) -> None:
         """Have the hosts know it. What was refused has changed nothing, so the inventory is as before."""
         self.kept.write(after)
         words = ("--skip-tags", "validate")
@@ -249,16 +260,15 @@ class _Share:
         if outcome is Outcome.refused:
             self.kept.write(before)
         if outcome is not Outcome.done:
-            self._refuse(order, outcome, report)
+            self._refuse(order, outcome, report, then)
 
-    def _refuse(self, order: Order, outcome: Outcome, report: Report) -> NoReturn:
+    def _refuse(self, order: Order, outcome: Outcome, report: Report, then: str = _AGAIN) -> NoReturn:
         if not self.person.quiet:
             for one in report.findings:
                 if one["severity"] == "error" and not one["accepted"]:
                     self.person.say(f"{one['host']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
             show(order, report)
-        then = "Nothing was changed" if outcome is Outcome.refused else "Run the same again, or gb10 site"
-        raise Stop(f"{order.playbook}: {outcome.name}. {then}", outcome)
+        raise Stop(f"{order.playbook}: {outcome.name}. {_NOTHING if outcome is Outcome.refused else then}", outcome)
 
     def _tried(self, addresses: Mapping[str, str], key: str) -> str:
         """Ask as that client would; return what went wrong, or nothing."""

@@ -23,6 +23,7 @@ TESTS = (
     "tests/unit/cli/test_cli_ask.py",
     "tests/unit/cli/test_cli_bundle.py",
     "tests/unit/cli/test_cli_discover.py",
+    "tests/unit/cli/test_cli_share.py",
     "tests/unit/cli/test_enrol.py",
     "tests/unit/cli/test_known_bad.py",
     "tests/unit/cli/test_playbook_events.py",
@@ -60,6 +61,7 @@ TESTS = (
     "tests/unit/power/test_plugs.py",
     "tests/unit/images/test_hostile_images.py",
     "tests/unit/reading/test_other_docker.py",
+    "tests/unit/releases/test_scores.py",
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
 )

@@ -31,6 +31,8 @@ class ActionModule(ModuleFront):
         result = super()._act(task_vars, options)
         if "gb10_spark" in result.get("ansible_facts", {}):
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
+        if "cluster" in result:  # a host could name that of others
+            result["cluster"] = self._task.args.get("cluster", "")
         return result
 
     def _sections(self) -> list[str]:

@@ -53,9 +53,7 @@ def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[L
         "source": source,
         "layers": len(found),
         "bytes": sum(each.bytes for each in found),
-        "architecture": config.get("architecture"),
-        "os": config.get("os"),
-        "created": config.get("created"),
+        **{name: _text(config.get(name)) for name in ("architecture", "os", "created")},
         "entrypoint": _words(inside.get("Entrypoint")),
         "command": _words(inside.get("Cmd")),
         "environment": environment,
@@ -75,6 +73,11 @@ def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[L
         "extensions": list(_extensions(files)),
         "caches": list(_caches(files)),
     }
+
+
+def _text(told: Any) -> str | None:
+    """None of what is no text: a number may be none in JSON, and no type of ours holds it."""
+    return told if isinstance(told, str) else None
 
 
 def _words(told: Any) -> list[str]:

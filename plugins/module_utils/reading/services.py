@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests i
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, document
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Matching, Parsed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost, Matching, Parsed
 
 LINE = "GB10-SERVICES:"  # all of them behind it, as JSON
 _UNITS = "/etc/systemd/system"
@@ -38,6 +38,7 @@ _Url = Annotated[str, _URLS]
 _Unit = Annotated[str, Matching(_UNIT, "a unit of ours")]
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
+_MOST_MEMBERS = 1000  # of a cluster
 RUNS = ("active", "activating", "reloading")  # states of a unit
 GIB = 2**30
 
@@ -50,7 +51,7 @@ class Command(TypedDict):
 
 
 class Settings(Command):
-    members: list[str]
+    members: Annotated[list[str], AtMost(_MOST_MEMBERS)]
     rank: int
     memory_gib: float | None
 
@@ -66,6 +67,12 @@ class Service(Settings):
     phase: str | None
     load_s: float | None
     wish: ShownWish | None
+
+
+# Of one host; far more than fit into a Spark's memory. `gb10 top` judges each over all looks that are kept of it: 240
+# of them, which a line has room for, took 0.2 s of a core for each look.
+MOST_SERVICES = 32
+Services = Annotated[list[Service], AtMost(MOST_SERVICES)]
 
 
 class Memory(TypedDict):

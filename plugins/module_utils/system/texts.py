@@ -24,7 +24,10 @@ Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?\Z")
 # How a secret is called. What is counted in tokens has a number behind it: `time per output token: 12`.
-_NAMES = r"api[_-]?key|passw(?:or)?d|passphrase|secret|authorization|token(?!\W{1,4}[\d.]{1,12}(?:[\s,;)\]}%]|\Z))"
+_NAMES = (
+    r"(?:api|private|access)[_-]?key(?:[_-]id)?|passw(?:or)?d|passphrase|secret(?:[_-]access[_-]key)?|authorization"
+    r"|token(?!\W{1,4}[\d.]{1,12}(?:[\s,;)\]}%]|\Z))"
+)
 # What opens a door somewhere. Every repetition that can be tried in vain is bounded, so that no text takes long.
 _SECRET = r"""
     # Account and password of an address, which may hold / and @ themselves.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 LATEST = "latest"
+_CELL = 500  # characters
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -43,7 +44,8 @@ def host_count(number: int) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table of plain text: a line for each row."""
+    """A table of plain text: a line for each row. What a host says in one cell makes those of all others as wide."""
+    rows = [[cell if len(cell) <= _CELL else f"{cell[:_CELL]}..." for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare an answer of a host with the types of its reader, on arrival.
 
-A host may be sick or hostile, so everything behind this may rely on the types. Keys that no type names pass: nothing
-reads them. A type may say more than Python's own: module_utils/system/values.py.
+A host may be sick or hostile, so everything behind this may rely on the types. What no type names is no problem, and
+goes no further (`known`). A type may say more than Python's own: module_utils/system/values.py.
 """
 
 from __future__ import annotations
@@ -71,6 +71,20 @@ def unsound(value: object, kind: Any, where: str) -> str | None:
 
 
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+def known(value: Any, kind: Any) -> Any:
+    """A value that has no problem, without keys that no type names: nobody has judged what they hold."""
+    if is_typeddict(kind):
+        return {key: known(value[key], hint) for key, hint, __ in _keys(kind) if key in value}
+    origin, inner = _parts(kind)
+    if value is None or origin is None:
+        return value
+    if origin is list:
+        return [known(item, inner[0]) for item in value]
+    if origin is dict:
+        return {key: known(item, inner[1]) for key, item in value.items()}
+    return known(value, next(choice for choice in inner if choice is not NoneType))
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import LINE as SERVICES
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES, Services
 from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
@@ -44,11 +44,6 @@ class Served(TypedDict):
     problem: str | None
 
 
-# Of one host; far more than fit into a Spark's memory. Each is judged over all looks that are kept of it: 240 of them,
-# which a line has room for, took 0.2 s of a core for each look.
-MOST_SERVICES = 32
-
-
 class Look(TypedDict):
     reading: Reading
     services: Annotated[list[Served], AtMost(MOST_SERVICES)]
@@ -61,7 +56,7 @@ def of_line(line: str) -> dict[str, Any] | None:
     try:
         look = json.loads(line[len(LINE) :])
         wrong = schema.problem(look, Look, "look")
-        return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
+        return {"silent": printable(wrong)} if wrong else {"look": cleaned(schema.known(look, Look))}
     except (ValueError, RecursionError):  # what no type names may be nested as well
         return {"silent": "its answer is no JSON"}
 
@@ -74,8 +69,10 @@ def services_of(reply: Reply) -> dict[str, Any]:
     try:
         said = json.loads(line[len(SERVICES) :])
         services, error = said.get("services"), said.get("error")
-        wrong = error or schema.problem(services, list[Service], "services")
-        return {"error": printable(str(wrong)[:LONGEST_ERROR])} if wrong else {"services": cleaned(services)}
+        wrong = error or schema.problem(services, Services, "services")
+        if wrong:
+            return {"error": printable(str(wrong)[:LONGEST_ERROR])}
+        return {"services": cleaned(schema.known(services, Services))}
     except (ValueError, RecursionError, AttributeError):  # what no type names may be nested as well
         return {"error": "its answer is no JSON"}
 

@@ -67,3 +67,8 @@ def problem(answer: dict[str, Any]) -> str | None:
         return "answer.facts is missing"
     wrong = schema.unsound(answer["facts"], Facts, "facts") if answer["facts"] is not None else None
     return wrong or schema.problem(answer, Answer, "answer")
+
+
+def known(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer that has no problem, without what nobody has judged."""
+    return {**schema.known(answer, Answer), "facts": schema.known(answer["facts"], Facts | None)}

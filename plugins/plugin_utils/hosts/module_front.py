@@ -46,6 +46,8 @@ class ModuleFront(LongStepAction):
         elif wrong := self._wrong(result):
             text = f"{self._asked}: {printable(wrong)}; look at what runs on that host, its answer is not ours"
             return {"failed": True, "msg": text}
+        else:
+            result.update(schema.known(result, self.answer))
         return result
 
     def _wrong(self, result: Said) -> str | None:

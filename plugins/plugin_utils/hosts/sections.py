@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Line
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver import Driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Service
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import Memory, Returned, Services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
@@ -42,6 +42,7 @@ class Spark(TypedDict):
     """Ansible itself puts the interpreter that it found beside ours, and there alone where no facts are asked."""
 
     gb10_spark: NotRequired[Facts]
+    discovered_interpreter_python: NotRequired[str]
 
 
 class Answer(TypedDict):
@@ -58,7 +59,7 @@ class Answer(TypedDict):
     kernel: NotRequired[str]
     driver: NotRequired[Driver]
     stdout_lines: NotRequired[list[str]]
-    services: NotRequired[list[Service]]
+    services: NotRequired[Services]
     memory: NotRequired[Memory | None]
     returned: NotRequired[Returned]
     recorded: NotRequired[list[Line]]

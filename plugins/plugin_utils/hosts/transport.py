@@ -268,7 +268,8 @@ def parse(stdout: str) -> dict[str, Any]:
         if wrong := engine_answer.problem(answer):
             raise schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
-        return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
+        known = engine_answer.known(answer)
+        return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in known.items()}
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
 

@@ -21,6 +21,7 @@ GIB = 2**30
 CURRENT, NEWER, BEHIND, TORN, WAITING, HELD, UNKNOWN = (
     "current", "newer", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
+_GOOD = (CURRENT, NEWER)
 # No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
 _UNREACHABLE = {"TPM"}
 # The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
@@ -64,6 +65,15 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
     return sorted(found.values(), key=lambda recipe: recipe.date)
 
 
+def for_host(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Those of all hosts for one of them: what it has itself, in its own text. Others may say what they like."""
+    named = {recipe.name: recipe for recipe in union({"": host})}
+    mine = [named.get(recipe.name, recipe) for recipe in recipes]
+    # With the same text it stays the same object: what follows from it is computed once for all hosts.
+    same = [theirs if theirs.content == own.content else own for theirs, own in zip(recipes, mine, strict=True)]
+    return sorted(same, key=lambda recipe: recipe.date)
+
+
 def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
     version = host["packages"].get("nvidia-spark-ota-check", "0")
     return tuple(int(part) for part in re.findall(r"(?:^|(?<=[.-]))[0-9]{1,18}(?=[.-]|$)", version))
@@ -75,7 +85,26 @@ def judge(
     catalog: Mapping[str, Any],
     minimums: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
-    """`catalog`: catalog/releases.yml. `minimums`: minimum_free_disk of catalog/platforms.yml."""
+    """`catalog`: catalog/releases.yml. `minimums`: minimum_free_disk of catalog/platforms.yml.
+
+    `recipes` of other hosts may tell of a newer release. None makes a host better than its own do.
+    """
+    recipes = for_host(host, recipes)
+    found = _judged(host, recipes, catalog, minimums)
+    names = {each["content"]["metadata"]["name"] for each in host["recipes"]}
+    own = [recipe for recipe in recipes if recipe.name in names]
+    if found.state in _GOOD and len(own) < len(recipes) and scores.newest(own):
+        alone = _judged(host, own, catalog, minimums)
+        return found if alone.state in _GOOD else alone
+    return found
+
+
+def _judged(
+    host: Mapping[str, Any],
+    recipes: Sequence[Recipe],
+    catalog: Mapping[str, Any],
+    minimums: Sequence[Mapping[str, Any]],
+) -> Verdict:
     accepted = accepted_absent(catalog)
     unread = _unread(host, recipes)
     if unread:

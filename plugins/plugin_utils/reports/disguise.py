@@ -11,32 +11,53 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-REMOVED = "(removed)"
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import hidden
+
+REMOVED = "(hidden)"  # as texts.hidden says it
 # Longest first where one could begin inside another one.
 _FORMS = re.compile(
     r"""(?P<pem>-----BEGIN[ ][^-]+-----.*?(?:-----END[ ][^-]+-----|\Z))
-    |(?P<prompt>(?i:\b(?:prompt|messages|content|text)["']?[ ]?[=:][ ]?)(?=["'\[{]).*)
+    |(?P<prompt>(?i:\b(?:prompt(?:_token_ids|_embeds)?|messages|content|text|input(?:_value)?|query|documents?)["']?
+        [ ]?[=:][ ]?)(?=["'\[{]).*)
+    |(?P<query>[?&][\w-]{0,40}(?i:key|token|sig|credential|policy)[\w-]{0,40}=)(?P<signed>[^&\s"']+)
     |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?
         (?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
         (?P<secret>(?=[^\s"',;}]{0,99}[\d/+_-])[^\s"',;}]{8,})
     |(?P<login>(?<=://)[^\s/@:]+:[^\s/@]+(?=@))
-    |(?P<token>\b(?:sk|hf|nvapi|ghp|glpat|xox[bp])[-_][\w-]{8,})
+    |(?P<token>\b(?:(?:sk|hf|nvapi|gh[opsur]|glpat|xox[abp])[-_][\w-]{8,}|github_pat_\w{8,}|A[KS]IA[0-9A-Z]{16}\b
+        |eyJ[\w-]{6,}(?:\.[\w-]+){1,2}))
     |(?P<mail>(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
-    |(?P<uuid>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b)
-    |(?P<mac>(?<![\w:])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:]))
-    |(?P<v6>(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))
-    |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\w))
+    |(?P<uuid>(?<![^\W_])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![^\W_]))
+    |(?P<macs>(?:(?<![\w:])|(?<=(?i:mac):))[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5,19}(?!\w|:\w))
+    |(?P<enx>\benx)(?P<bare>[0-9a-fA-F]{12})(?!\w)
+    |(?P<v6>(?<![\w:.])(?!(?i:::ffff:)\d{1,3}\.)(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))
+    |(?P<arpa>(?<![\w.])(?:[0-9a-fA-F]{1,3}\.){2,32}(?:in-addr|ip6)\.arpa\b)
+    |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d))
     |(?P<number>(?i:serial(?:[ _-]?(?:number|no))?["']?[ ]?[=:][ ]?["']?))(?P<serial>[\w-]{4,})
     |(?P<hex>(?<!sha256:)(?<!\w)[0-9a-fA-F]{32,}(?!\w))
     |(?P<home>/home/)(?P<user>[^/\s"':,]+)""",
     re.VERBOSE | re.DOTALL,
 )
-_WORDS = {"token": "key", "mail": "mail", "uuid": "id", "mac": "mac", "v6": "address6", "hex": "id"}
+_WORDS = {"token": "key", "mail": "mail", "uuid": "id", "arpa": "arpa", "hex": "id"}
+_NO_WORD = 5  # characters of a name, with a digit, a dot or a dash in it
+_OCTETS = 6  # of a MAC; the line of a firewall has two of them and a type, a name for DHCP has one behind others
+_GUID = re.compile(r"(?:[0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}\Z")
 _KEPT_AS = re.compile(r"(?i)(^|_)(serial|serial_number|machine_digest|machine_id)\Z")
 _SECRET = re.compile(r"(?i)(^|_)(\w+_key|token|password|secret|keys)\Z")
+
+
+def _pattern(name: str, kind: str) -> str:
+    """A name where it stands alone, and one that is no word of a language within others, too.
+
+    With the domain behind a host: it tells more than the name.
+    """
+    domain = r"(?:\.[a-z][\w-]*)*" if kind == "host" else ""
+    if kind in ("host", "domain", "client") and len(name) >= _NO_WORD and re.search(r"[\d.-]", name):
+        return rf"(?<![^\W_])({re.escape(name)}){domain}(?![^\W_])"
+    return rf"(?<![\w.-])({re.escape(name)}){domain}(?![\w-])"
 
 
 class Disguise:
@@ -49,11 +70,8 @@ class Disguise:
         for name, word in own.items():
             self._word(word, name)
         self._own, self._longest = own, sorted(own, key=len, reverse=True)
-        # With the domain behind a host: it tells more than the name.
-        each = "|".join(
-            f"({re.escape(name)})" + (r"(?:\.[a-z][\w-]*)*" if own[name] == "host" else "") for name in self._longest
-        )
-        self._names = re.compile(rf"(?<![\w.-])(?:{each})(?![\w-])", re.IGNORECASE) if own else None
+        each = "|".join(_pattern(name, own[name]) for name in self._longest)
+        self._names = re.compile(each, re.IGNORECASE) if own else None
 
     def text(self, text: str) -> str:
         """Replace line by line: a prompt ends with its line, a key in PEM does not."""
@@ -75,7 +93,7 @@ class Disguise:
         return self._word("serial", value) if _KEPT_AS.search(key) else self.text(value)
 
     def _line(self, line: str) -> str:
-        line = _FORMS.sub(self._form, line)
+        line = hidden(_FORMS.sub(self._form, line))
         return self._names.sub(self._name, line) if self._names else line
 
     def _form(self, found: re.Match[str]) -> str:
@@ -84,18 +102,33 @@ class Disguise:
             return REMOVED
         if kind == "prompt":
             return re.split(r"[=:]", text, maxsplit=1)[0] + f": {REMOVED}"
-        if kind == "secret":
-            return found["said"] + REMOVED
+        if kind in ("secret", "signed"):
+            return (found["said"] or found["query"]) + REMOVED
         if kind == "serial":
             return found["number"] + self._word("serial", found["serial"])
         if kind == "user":
             return found["home"] + self._word("user", found["user"])
+        if kind == "macs":
+            return ":".join(self._macs(re.split("[:-]", text)))
+        if kind == "bare":
+            return found["enx"] + self._word("mac", found["bare"].lower())
         if kind in ("v4", "v6"):
             return self._address(text)
         return self._word(_WORDS[kind], text.lower())
 
+    def _macs(self, octets: list[str]) -> Iterator[str]:
+        """Each of them, and what is left over."""
+        while len(octets) >= _OCTETS:
+            yield self._word("mac", "".join(octets[:_OCTETS]).lower())
+            octets = octets[_OCTETS:]
+        yield from octets
+
     def _address(self, text: str) -> str:
         """Addresses of one network stay in one, so that a wrong one can be seen."""
+        if text.endswith(":") and not text.endswith("::"):  # of the sentence
+            return f"{self._address(text[:-1])}:"
+        if _GUID.match(text):
+            return self._word("id", text.lower())
         try:
             address = ipaddress.ip_address(text)
         except ValueError:

@@ -813,6 +813,15 @@ def test_a_document_names_the_inventory_as_the_lines_do() -> None:
     assert ending.named(order, said) == {"hosts": [{"way_out": "gb10 why x -i 'a b' -i c,", "days": 3, "none": None}]}
 
 
+def test_words_of_a_host_are_not_each_a_look_at_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that said 100,000 words held up `gb10 ps --json` for 40 s: each took a look at ansible.cfg."""
+    looks: list[int] = []
+    monkeypatch.setattr(ending.home, "default", lambda: looks.append(1) or [])
+    ending.named(Order("gb10.fleet.why", ["a"]), {"hosts": ["word"] * 1000})
+    tally("the words of a host hold up a command for all hosts", 1, int(len(looks) > 1))
+    assert not looks
+
+
 def test_no_word_that_a_command_hands_over_is_a_template() -> None:
     """A host says how its service is called and why a rollout failed. As a template that would run on this machine."""
     evil = "{{ lookup('pipe', 'touch here') }}"

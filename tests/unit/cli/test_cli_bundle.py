@@ -25,10 +25,14 @@ FACTS = json.loads((Path(__file__).parents[2] / "fixtures/facts/spark.json").rea
 NAMES = {
     "host": ["spark-a", "spark-b"],
     "cluster": ["acme"],
-    "reach": ["192.0.2.11", "b.acme.example"],
+    "client": ["laptop-of-joe"],
+    "reach": ["192.0.2.11", "b.corp.example"],
     "user": ["jane"],
 }
-LOG = "spark-a gb10-vllm: peer 192.0.2.12 of spark-b is silent, prompt: 'my illness'"
+LOG = (
+    "spark-a gb10-vllm: peer 192.0.2.12 of spark-b is silent, prompt: 'my illness'\n"
+    '198.51.100.7 "laptop-of-joe" "http://registry.corp.example/x" 200 12 B\n'
+)
 
 
 @pytest.fixture
@@ -94,7 +98,7 @@ def test_it_tells_of_nobody(asked: dict[str, Any], tmp_path: Path) -> None:
     files = unpacked(tmp_path / "x.tar.gz")
     whole = "\n".join([*files, *files.values()])
     macs = [each["mac"] for each in FACTS["interfaces"]]
-    for name in ("spark-a", "spark-b", "acme", "jane", "192.0.2.", FACTS["boot_id"], "illness", *macs):
+    for name in ("spark-a", "spark-b", "acme", "jane", "joe", "corp", "192.0.2.", FACTS["boot_id"], "illness", *macs):
         assert name not in whole, name
     assert files["host-1/units.log"].startswith("host-1 gb10-vllm: peer network-1.12 of host-2 is silent")
     assert '"vllm_api_key"' in files["host-1/explained.json"]

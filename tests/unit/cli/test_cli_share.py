@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from gb10_fleet import authority, cli, share_cli
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.up.people import Stop
+from tests.support.attacker import tally
 from tests.support.ports import free_port
 
 CLI = CliRunner()
@@ -136,6 +137,51 @@ def test_a_client_gets_a_key_and_a_file_to_trust_and_is_taken_back(fleet: Fleet)
     assert call(fleet, "--revoke", "laptop").exit_code == Outcome.refused
     assert call(fleet, "--revoke", "phone").exit_code == 0
     assert not fleet.file.exists() and call(fleet, "--list").stdout.startswith("Nobody: ")
+
+
+def test_a_key_that_is_taken_back_meanwhile_does_not_return(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Who lets a client in asks the hosts first; what the file said before that was written over what it says then."""
+    call(fleet, "laptop", "--yes")
+    meanwhile: list[Any] = []
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        if order.playbook == "gb10.fleet.services" and not meanwhile:
+            meanwhile.append(None)
+            meanwhile[0] = call(fleet, "--revoke", "laptop")
+        return fleet.run(order, quiet)
+
+    monkeypatch.setattr(share_cli, "run", run)
+    assert call(fleet, "phone").exit_code == 0
+    won = meanwhile[0].exit_code == 0 and "laptop" in variables(fleet)["gateway_keys"]
+    tally("a key that was taken back returns", 1, int(won))
+    assert not won
+    assert meanwhile[0].exit_code == Outcome.refused and "another gb10 is at work" in meanwhile[0].stderr
+    assert call(fleet, "--revoke", "laptop").exit_code == 0 and list(variables(fleet)["gateway_keys"]) == ["phone"]
+
+
+def test_a_key_that_not_all_hosts_forgot_is_no_longer_known_here(fleet: Fleet) -> None:
+    """So the same command again would be refused."""
+    call(fleet, "laptop", "--yes")
+    call(fleet, "phone")
+    fleet.outcome = Outcome.unreachable
+    result = call(fleet, "--revoke", "laptop")
+    assert result.exit_code == Outcome.unreachable and list(variables(fleet)["gateway_keys"]) == ["phone"]
+    assert "same again" not in result.stderr and "gb10 site takes it off the rest of the hosts" in result.stderr
+
+
+def test_a_key_of_another_authority_is_named(fleet: Fleet) -> None:
+    """Half of a copy that was brought back: what it signs no client would take."""
+    call(fleet, "laptop", "--yes")
+    key = fleet.folder / "share-authority-key.txt"
+    key.write_text(authority.found("x", 30, NOW).key)
+    result = call(fleet, "phone")
+    assert (
+        result.exit_code == Outcome.failed
+        and f"{key} or" in result.stderr
+        and "do not belong together" in result.stderr
+    )
 
 
 def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet: Fleet) -> None:

@@ -41,6 +41,18 @@ def test_a_sound_answer_passes() -> None:
     assert parsed(FULL) == FULL and parsed(EMPTY) == EMPTY
 
 
+def test_what_no_type_names_goes_no_further() -> None:
+    """It stood in `gb10 site --json` and in the kept facts, and a NaN is no JSON."""
+    deep: Any = 1
+    for _ in range(300):
+        deep = {"x": deep}
+    more = {"x": float("nan"), "y": deep, "host": "spark-b"}
+    said = {**FULL, **more, "changes": [{**CHANGE, **more}], "facts": {"rails": [], **more}}
+    lost = parsed(said) != FULL
+    tally("a host speaks for another one, or ends an answer of all, by what no type names", 1, int(lost))
+    assert not lost
+
+
 def test_the_schema_has_all_that_the_engine_says(tmp_path: Any) -> None:
     said = engine({"verb": "nonsense"}, System(tmp_path))
     assert {*said} == {*get_type_hints(engine_answer.Answer), "facts"} == {*EMPTY}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health import looks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
 
+from gb10_fleet import services
 from lab import plugs
 from tests.support.attacker import tally
 from tests.support.looks import look
@@ -83,17 +85,25 @@ def test_an_answer_about_services_is_judged(said: str, found: dict[str, Any]) ->
     assert "services" in wrong["error"] and wrong.keys() == {"error"}
 
 
-def test_what_no_type_names_ends_no_look_however_deep_it_is() -> None:
-    """`gb10 ps`, `top` and `status --hosts` look at all hosts in one process."""
-    deep = '{"x": ' * 900 + "1" + "}" * 900
-    service = json.dumps(SERVICE)[:-1] + f', "more": {deep}}}'
-    found = looks.services_of(scan.Reply("a", 0, f'{looks.SERVICES}{{"services": [{service}]}}', ""))
-    line = json.dumps(look())[:-1] + f', "more": {deep}}}'
-    assert found == {"error": "its answer is no JSON"}
-    assert looks.of_line(f"{looks.LINE}{line}") == {"silent": "its answer is no JSON"}
-    plain = scan.Reply("a", 0, looks.SERVICES + json.dumps({"services": [SERVICE]}), "")
-    assert looks.services_of(plain)["services"] and "look" in (looks.of_line(looks.LINE + json.dumps(look())) or {})
-    tally("an answer that is nested where nobody reads it ends a look at all hosts", 2, 0)
+DEEP = '{"x": ' * 300 + "1" + "}" * 300
+
+
+@pytest.mark.parametrize(
+    ("more", "row"),
+    [('"host": "fine"', '"host": "fine"'), ('"x": NaN', '"waiting": NaN'), ('"x": -1e999', '"x": 1e999'),
+     (f'"x": {DEEP}', f'"x": {DEEP}')],
+)  # fmt: skip
+def test_what_no_type_names_is_in_no_answer_of_ours(more: str, row: str) -> None:
+    """It made `gb10 ps --json` no JSON, ended it for all hosts, or showed a service as that of another host."""
+    service = f"{json.dumps(SERVICE)[:-1]}, {more}}}"
+    found = looks.services_of(scan.Reply("evil", 0, f'{looks.SERVICES}{{"services": [{service}], {row}}}', ""))
+    document = services.document([services.Row("evil", each) for each in found["services"]], [], datetime.now(UTC))
+    sound = document["services"] == [{"host": "evil", **SERVICE}]
+    seen = looks.of_line(f"{looks.LINE}{json.dumps(look())[:-1]}, {more}}}")
+    sound = sound and seen == {"look": look()}
+    tally("a host speaks for another one, or ends an answer of all, by what no type names", 2, int(not sound))
+    assert sound, (document["services"], seen)
+    assert looks.of_line(f"{looks.LINE}{{") == {"silent": "its answer is no JSON"}
 
 
 def test_an_error_of_a_host_fills_no_screen() -> None:
@@ -161,3 +171,11 @@ def test_a_host_with_a_plug_says_what_it_takes_at_the_wall(tmp_path: Path) -> No
     assert code == 0 and plugs.PASSWORD not in output
     hosts = json.loads((tmp_path / "seen.json").read_text())["hosts"]
     assert hosts["fine"]["wall_w"] == 61.5 and "wall_w" not in hosts["away"]
+
+
+def test_a_long_word_of_a_host_makes_no_other_line_long() -> None:
+    found = [services.Row(f"spark-{number}", {**SERVICE}) for number in range(64)]  # type: ignore[typeddict-item]
+    found[0] = services.Row("evil", {**SERVICE, "model": "x" * 10**6})  # type: ignore[typeddict-item]
+    size = sum(map(len, services.table(found, datetime.now(UTC))))
+    tally("a word of a host fills the screen beside all others", 1, int(size > 10**5))
+    assert size < 10**5

@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import F
 from tests.support import plays
 from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
+from tests.support.release_machines import machine
 
 FLOOD = "a host floods the answer of a module"
 WORDS = "a host steers the terminal"
@@ -253,6 +254,16 @@ def test_what_somebody_serves_already_arrives_and_every_part_of_it_is_judged(tmp
     kinds: dict[str, Any] = {name: {"changed": False, **sound, name: said} for name, said in wrong.items()}
     _, output = play(tmp_path, {**kinds, "fine": {"changed": False, **sound}}, "in_use", ports=[8000])
     assert recap(output) == {**dict.fromkeys(kinds, "failed"), "fine": "ok"}, output[-2000:]
+
+
+def test_a_host_is_in_the_cluster_that_it_was_asked_for(tmp_path: Path) -> None:
+    """By its own word it stood among the hosts of another one, where `gb10 release` compares firmware."""
+    said = {"changed": False, "release": machine("a"), "cluster": "others", "before": None}
+    _, output = play(
+        tmp_path, {"evil": said}, sections=["release"], cluster="mine", more={"failed_when": "read.cluster != 'mine'"}
+    )
+    tally("a host names itself to another cluster", 1, int(recap(output) != {"evil": "ok"}))
+    assert recap(output) == {"evil": "ok"}, output[-1500:]
 
 
 def test_many_warnings_are_said_once(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ LONG = "a text of more than a line, " * 100
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another engine; what is computed once for a run is computed each time."""
+    """Another engine, which says what it has heard as well; what is computed once for a run is computed each time."""
+    monkeypatch.setattr(transport.engine_answer, "known", lambda answer: answer)
     monkeypatch.setattr(transport, "_sources", lambda: SOURCES)
     for name in ("preload", "_packed_engine"):
         monkeypatch.setattr(transport, name, getattr(transport, name).__wrapped__)
@@ -396,7 +397,7 @@ def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
 def test_no_answer_steers_the_terminal_that_shows_it() -> None:
     bad = "a\x1b[2Jb\r\n\tc"
     change = {"role": bad, "resource": "a", "action": "b"}
-    said = {"changes": [change], "stale": [bad], "facts": {bad: {"x": [bad, 1, None]}}, "diff": [{"after": bad}]}
+    said = {"changes": [change], "stale": [bad], "facts": {"cdi": [bad]}, "diff": [{"after": bad}]}
     error = {"kind": "host", "message": bad}
     answer = transport.parse(transport.MARKER + json.dumps({**EMPTY, **said, "error": error}))
     one_line, lines = r"a\x1b[2Jb\r\n\tc", "a\\x1b[2Jb\\r\n\tc"
@@ -404,7 +405,7 @@ def test_no_answer_steers_the_terminal_that_shows_it() -> None:
         **EMPTY,
         "changes": [{**change, "role": one_line}],
         "stale": [one_line],
-        "facts": {one_line: {"x": [one_line, 1, None]}},
+        "facts": {"cdi": [one_line]},
         "diff": [{"after": lines}],
         "error": {"kind": "host", "message": lines},
     }

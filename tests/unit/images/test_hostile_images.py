@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, facts, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
@@ -152,3 +152,12 @@ def test_a_document_of_many_values_is_not_parsed(config: str, monkeypatch: pytes
     manifest = json.dumps([{"Config": "c.json", "Layers": []}])
     with pytest.raises(ImageError, match=r"^too_much"):
         archive.of_stream(io.BytesIO(layer({"manifest.json": manifest, "c.json": config})))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {}, [], 5])
+def test_what_is_no_text_in_a_configuration_is_no_fact(value: Any) -> None:
+    """`gb10 image inspect --json` printed a NaN, which is no JSON."""
+    found = facts.of("x", "archive", dict.fromkeys(("architecture", "os", "created", "config"), value), [])
+    lost = any(found[name] is not None for name in ("architecture", "os", "created"))
+    tally("an image makes an answer of ours no JSON", 1, int(lost))
+    assert not lost and json.dumps(found, allow_nan=False)

@@ -9,6 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 
+from tests.support.attacker import tally
 from tests.support.release_machines import APRIL, CAPSULE, JULY, KNOWN, MAY, OF_NVIDIA, RECIPES, device, machine
 
 
@@ -195,6 +196,22 @@ def test_a_host_with_a_newer_checker_tells_the_others_of_its_releases() -> None:
     }
     found = verdict.union({"new": new, "old": old})
     assert [(recipe.name, recipe.shown) for recipe in found] == [("OTA2604", "corrected"), ("OTA2607", "July 2026")]
+
+
+@pytest.mark.parametrize("name", [JULY.name, "OTA9999"])
+def test_a_recipe_of_another_host_makes_nobody_better(name: str) -> None:
+    """Any host may say that its checker is the newest, and that a release asks for nothing: the others were current."""
+    said = {**JULY.content["metadata"], "name": name, "required_match": None}
+    said |= {"releaseDate": "2999-01-01"} if name != JULY.name else {}
+    claims = [{"file": "x", "sha256": "1", "content": {"metadata": said, "package": [], "firmware": []}}]
+    evil = machine("a", recipes=claims, packages={**KNOWN["packages"], "nvidia-spark-ota-check": "999"})
+    mine = [{"file": "x", "sha256": "1", "content": recipe.content} for recipe in RECIPES]
+    good = machine("b", recipes=mine)
+    catalogs = catalog.load("releases")
+    alone = verdict.judge(good, verdict.union({"good": good}), catalogs)
+    beside = verdict.judge(good, verdict.union({"good": good, "evil": evil}), catalogs)
+    tally("a host makes another one look up to date", 1, int(beside != alone))
+    assert beside == alone and alone.state == verdict.WAITING
 
 
 def test_what_follows_from_recipes_alone_is_computed_once_for_all_hosts() -> None:

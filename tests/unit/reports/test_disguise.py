@@ -14,7 +14,8 @@ HOME = "/home" + "/"  # no file of the project names a folder of somebody's
 
 @pytest.fixture
 def disguise() -> Disguise:
-    return Disguise({"host": ["spark-a", "spark-ab"], "cluster": ["lab"], "user": ["jane"]})
+    names = {"host": ["spark-a", "spark-ab"], "cluster": ["lab"], "user": ["jane"], "domain": ["corp.example"]}
+    return Disguise(names)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,29 @@ def disguise() -> Disguise:
         ("request cmpl-1: prompt: 'my illness is', params: x\nnext", f"request cmpl-1: prompt: {REMOVED}\nnext"),
         (f"mail jane.doe@corp.example of jane in {HOME}jane/x and {HOME}joe/y",
          f"mail mail-1 of user-1 in {HOME}user-1/x and {HOME}user-2/y"),
+        ("IN=enP7s7 OUT= MAC=4c:bb:47:00:00:01:02:00:00:00:00:07:08:00 SRC=192.0.2.7 DST=192.0.2.11",
+         "IN=enP7s7 OUT= MAC=mac-1:mac-2:08:00 SRC=network-1.7 DST=network-1.11"),
+        ("4c:bb:47:00:00:01: up, enx4cbb47000001, mac:4C-BB-47-00-00-01, id 01:4c:bb:47:00:00:01",
+         "mac-1: up, enxmac-1, mac:mac-1, id mac-2:01"),
+        ("guid 4cbb:4703:0000:0001, from fe80::4ebb:47ff:fe00:1: x", "guid id-1, from address6-1: x"),
+        ("::ffff:192.0.2.7:54321 of 192.0.2.11", "::ffff:network-1.7:54321 of network-1.11"),
+        ("spark-ab.nip.io, 192.0.2.11.nip.io, 11.2.0.192.in-addr.arpa", "host-2, network-1.11.nip.io, arpa-1"),
+        ("linux-generic 5.15.0.94.91, 28.45.4028",) * 2,
+        ("spark-a-rail0 and gb10_spark-a of my-spark-ab, not spark-abc",
+         "host-1-rail0 and gb10_host-1 of my-host-2, not spark-abc"),
+        ("ntp.corp.example of corp.example and thecorp.example", "ntp.domain-1 of domain-1 and thecorp.example"),
+        ("password=correcthorse", f"password={REMOVED}"),
+        ("Authorization: Basic abcdefghijkl", f"Authorization: Basic {REMOVED}"),
+        ("AWS_SECRET_ACCESS_KEY=abcdefghijkl AWS_ACCESS_KEY_ID=AKIAABCDEFGHIJKLMNOP",
+         f"AWS_SECRET_ACCESS_KEY={REMOVED} AWS_ACCESS_KEY_ID={REMOVED}"),
+        ("passphrase: hunter two", f"passphrase: {REMOVED} two"),
+        ("github_pat_11ABCDEFG0abcdefgh, gho_abcdefghij12, eyJhbGciOi.eyJzdWIi.c2ln", "key-1, key-2, key-3"),
+        ("GET https://cdn.example/x?Signature=ab~c&Key-Pair-Id=K2&part=3",
+         f"GET https://cdn.example/x?Signature={REMOVED}&Key-Pair-Id={REMOVED}&part=3"),
+        ("request chatcmpl-1: prompt: None, prompt_token_ids: [9, 8], lora: None",
+         f"request chatcmpl-1: prompt: None, prompt_token_ids: {REMOVED}"),
+        ("1 validation error, input_value='my illness', x", f"1 validation error, input_value: {REMOVED}"),
+        ("tokens: 12, max_tokens=4096, token id 5, secrets are kept, key: value, password prompt",) * 2,
         ("generated 12345678 tokens, prompt throughput: 5.0 tokens/s",) * 2,
     ],
 )  # fmt: skip
@@ -70,7 +94,25 @@ def test_a_document(disguise: Disguise) -> None:
     }
 
 
-@pytest.mark.parametrize("word", ["z", "token=", "spark-a.", "01234567-", "text=", "://a:", "-----BEGIN ", "1.1.", ":"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "z",
+        "token=",
+        "spark-a.",
+        "01234567-",
+        "text=",
+        "://a:",
+        "-----BEGIN ",
+        "1.1.",
+        ":",
+        "4c:",
+        "?key=",
+        "a.",
+        "corp.",
+        "secret_",
+    ],
+)
 def test_the_time_grows_with_the_text_and_no_faster(disguise: Disguise, word: str) -> None:
     """A log is written by whom it is about. Each of these once took minutes, or may where a pattern starts anew."""
     text = word * (2**18 // len(word))
