@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
-from gb10_fleet import home
+from gb10_fleet import home, passwords
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
 # What a program reads of a scan: all of drift.json.
@@ -68,8 +68,9 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
         document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
+    words = passwords.options()
     for line in usage.whole(usage.of_document(document)):
-        yield printable(by_name(order, line))
+        yield printable(by_name(order, line.replace("-i INVENTORY", f"-i INVENTORY{words}")))
 
 
 def named(order: Order, document: Any) -> Any:

@@ -31,6 +31,12 @@ def ask(option: str) -> None:
         typed[option] = secret
 
 
+def options() -> str:
+    """Return what the next command has to say to be let in as this one was: " -kK", " -K" or nothing."""
+    letters = "".join(letter for letter, option in (("k", CONNECTION), ("K", BECOME)) if option in typed)
+    return f" -{letters}" if letters else ""
+
+
 @contextlib.contextmanager
 def handed_over(folder: Path) -> Iterator[list[str]]:
     """The options with which ansible-playbook gets them, once each, while the context lasts."""

@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,6 +52,7 @@ STEPS = {
     "Prove | Read the GID tables": "proof: every cable",
     "Prove | Wait until the model": "proof: waiting for the model to load, then asking it",
 }
+_OF_TWO = ("Give the rails", "Fetch | Take it over the fabric", "Prove | Read the GID tables")
 _HUB = "group_vars/sparks/hub.yml"
 
 
@@ -177,6 +177,7 @@ class _Up:
         evidence = {"gb10_evidence_directory": str(home.evidence())}
         fleet = written.Fleet(hosts, alone, self.user, evidence)
         written.write(fleet, draft, found.keys)
+        self.person.begin("looking at what is there")
         outcome, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
         if report.cut:
             self._refuse(outcome, report, draft)
@@ -270,6 +271,7 @@ class _Up:
         """Check what a run would do, and again with each consent that it lacks."""
         from gb10_fleet.up import screen, written
 
+        self.person.begin("working out what would change; nothing changes yet")
         needed: dict[str, list[str]] = {}
         for _ in range(_ROUNDS):
             variables = {**fleet.variables, **dict.fromkeys(needed, True)}
@@ -307,6 +309,7 @@ class _Up:
     def _go_on(self, fleet: Fleet) -> Outcome:
         """What a killed run, a closed lid or a reboot has left; nothing, where all is there and proven."""
         self.said |= {"hosts": [host.name for host in fleet.hosts], "inventory": str(home.inventory())}
+        self.person.begin("looking at what is left to do")
         outcome, report = self._checked(home.inventory())
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory())
@@ -328,7 +331,7 @@ class _Up:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
         order = Order("gb10.fleet.site", [str(home.inventory())], words=self.words)
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
-        outcome, report = run(order, quiet=True, watch=_Progress(self.person))
+        outcome, report = run(order, quiet=True, watch=_Progress(self.person, fleet))
         if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():
             self._tell(report, home.inventory())
             _keep_token(
@@ -337,7 +340,7 @@ class _Up:
                     f"put vllm_huggingface_token into {_HUB} of the inventory",
                 )
             )
-            outcome, report = run(order, quiet=True, watch=_Progress(self.person))
+            outcome, report = run(order, quiet=True, watch=_Progress(self.person, fleet))
         self.said["evidence"] = report.evidence
         self.said["inventory"] = str(home.inventory())
         if outcome is not Outcome.done:
@@ -388,17 +391,18 @@ class _Up:
 
 
 class _Progress:
-    """Says each part of the work when it begins, with the time."""
+    """Says each part of the work when it begins; what takes two Sparks, only where a cluster has them."""
 
-    def __init__(self, person: Person) -> None:
-        self._person, self._said = person, set[str]()
+    def __init__(self, person: Person, fleet: Fleet) -> None:
+        alone = all(len(cluster.hosts) == 1 for cluster in fleet.clusters)
+        self._person, self._said = person, {STEPS[name] for name in _OF_TWO if alone}
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         task = str(event.get("event_data", {}).get("task", ""))
         words = next((words for name, words in STEPS.items() if task.startswith(name)), "")
         if event.get("event") == "playbook_on_task_start" and words and words not in self._said:
             self._said.add(words)
-            self._person.say(f"  {time.strftime('%H:%M')}  {words}")
+            self._person.begin(words)
 
 
 def _wanted_passwords(report: Report) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -42,6 +43,10 @@ class Person:
     def say(self, *lines: str) -> None:
         for line in lines:
             print(printable(line), file=sys.stderr if self.quiet else sys.stdout, flush=True)
+
+    def begin(self, what: str) -> None:
+        """Name a part of the work that takes longer than ten seconds, with the time."""
+        self.say(f"  {time.strftime('%H:%M')}  {what}")
 
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""

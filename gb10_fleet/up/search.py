@@ -106,11 +106,10 @@ def _vouched(
         what = names[place].name if place in names else "asks for a password"
         ed25519 = min(keys[place].items(), key=lambda item: "ed25519" not in item[0])
         person.say(f"  {number}  {place}  {host_keys.fingerprint(ed25519[1])} ({ed25519[0]})  {what}")
-    numbers = " ".join(str(number) for number in range(1, len(new) + 1))
-    said = person.ask(
-        f"Are these your Sparks, with their keys? [y]es, [n]o, or the numbers of those that are ({numbers}):",
-        "say --fingerprint SHA256:... for each",
-    )
+    which = "Is this your Spark, with its key? [y]es or [n]o:"
+    if len(new) > 1:
+        which = "Are these your Sparks, with their keys? [y]es, [n]o, or the numbers of those that are, such as `1 2`:"
+    said = person.ask(which, "say --fingerprint SHA256:... for each")
     if said.lower() in ("y", "yes"):
         return vouched | set(new)
     chosen = {int(word) for word in re.split(r"[ ,]+", said) if word.isdigit()}
@@ -155,13 +154,15 @@ def _with_password(
             "log in with a key (ssh-copy-id), or say -- --connection-password-file FILE --become-password-file FILE",
         )
         passwords.typed |= {passwords.CONNECTION: secret, passwords.BECOME: secret}
+        person.begin("logging in")
         answers = password.ask(keys, user, words)
         if all(one.facts is not None for one in answers):
             return answers
         silent = [one for one in answers if one.facts is None]
-        person.say(*(f"{one.place}: {one.silence}" for one in silent))
         if not all(re.search(_REFUSED, one.silence, re.IGNORECASE) for one in silent):
+            person.say(*(f"{one.place}: {one.silence}" for one in silent))
             break  # another password would not help
+        person.say(f"{', '.join(str(one.place) for one in silent)}: not the right password, or not that user's")
         passwords.typed.clear()
     raise Stop("not let in; nothing was changed. Another user: gb10 up -u USER", Outcome.unreachable)
 

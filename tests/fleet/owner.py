@@ -29,7 +29,11 @@ from tests.fleet.fleet import HERE, Fleet
 from tests.fleet.typist import CLEAR, MARK, PREPARE, SUDO
 from tests.support.rig import ROOT, Rig
 
-KEYS, PASSWORD, SET_UP = r"Are these your Sparks[^\n]*: $", r"Password[^\n]*: $", r"Set up[^\n]*: $"
+KEYS, PASSWORD, SET_UP = (
+    r"(?:Are these your Sparks|Is this your Spark)[^\n]*: $",
+    r"Password[^\n]*: $",
+    r"Set up[^\n]*: $",
+)
 ANSWERS = {KEYS: "y", PASSWORD: SUDO, SET_UP: "1"}
 RAILS = ("enp1s0f0np0", "enP2p1s0f0np0")
 # What the lab's hosts need and real Sparks do not.

@@ -21,7 +21,7 @@ from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.ending import by_name
 from gb10_fleet.playbook import Order, Outcome, Report
-from gb10_fleet.up import cli, search
+from gb10_fleet.up import cables, cli, search, written
 from gb10_fleet.up.people import Person, Stop
 from tests.support.discovered import key
 from tests.support.proofs import facts
@@ -468,11 +468,35 @@ def test_a_fingerprint_on_the_command_line_is_a_yes_for_that_key(
     assert len(found.sparks) == 1 and who.asked == []
 
 
-def test_three_wrong_passwords_are_enough(person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_wrong_passwords_are_enough(
+    person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     network = Network({"192.0.2.11": "secret"})
     with pytest.raises(Stop, match="not let in") as stop:
-        find(network, person(["y", "a", "b", "c"]), tmp_path, monkeypatch, *network.hosts)
+        find(network, who := person(["y", "a", "b", "c"]), tmp_path, monkeypatch, *network.hosts)
     assert stop.value.outcome is Outcome.unreachable and len(network.sent) == search.TRIES
+    assert "not the right password" in capsys.readouterr().out and len(who.asked) == 1 + search.TRIES
+
+
+@pytest.mark.parametrize(("names", "said"), [((A,), False), ((A, B), True)])
+def test_one_spark_hears_nothing_of_cables(
+    names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = written.Fleet([written.Host(name, None) for name in names], [cables.Cluster(names)], None, {})
+    progress = cli._Progress(Person(), fleet)
+    for task in ("Fetch | Take it over the fabric", "Prove | Wait until the model answers"):
+        progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
+    out = capsys.readouterr().out
+    assert ("cable" in out) is said and "waiting for the model" in out
+
+
+def test_the_last_lines_name_what_the_run_was_let_in_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "typed", {})
+    assert passwords.options() == ""
+    passwords.typed[passwords.BECOME] = "x"
+    assert passwords.options() == " -K"
+    passwords.typed[passwords.CONNECTION] = "x"
+    assert passwords.options() == " -kK"
 
 
 def test_a_host_that_fails_for_another_reason_asks_for_no_other_password(
