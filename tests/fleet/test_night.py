@@ -6,6 +6,7 @@ A page is followed by its own words: each command is typed, on the host as its u
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.night import ENVIRONMENT, LASTS_TOKENS, MODEL, UNIT, Night
+from tests.fleet.night import CONTEXT, ENVIRONMENT, MODEL, OWN_RULES, UNIT, WAIT_S, Night
 from tests.support import runbooks
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -114,7 +115,7 @@ class Page(NamedTuple):
 
     `both`: it happens on both hosts, and the first one tells. `slowly`: the collector reads it every five minutes; here
     it reads at once. `not_here`: commands for another case, or that no stand-in knows. `passes`: what an hour does.
-    `booted`: the cause ends the boot, and this is done in the next one.
+    `booted`: the cause ends the boot, and this is done in the next one. `within_s`: it fires in that time.
     """
 
     alert: str
@@ -126,6 +127,7 @@ class Page(NamedTuple):
     not_here: str = ""
     passes: str = ""
     booted: str = ""
+    within_s: float = WAIT_S
 
 
 SMI = "/run/gb10-lab/smi"
@@ -149,6 +151,22 @@ def sysfs(files: dict[str, str]) -> str:
     return f"{''.join(made)}mount -t overlay -o ro,lowerdir={CLASS}:/sys/class gb10-lab /sys/class"
 
 
+def kernel_says(line: str) -> str:
+    """journald reads it from /dev/kmsg, which a container has not: here that is a pipe, until the next boot."""
+    made = "test -p /dev/kmsg || { mkfifo /dev/kmsg; systemctl restart systemd-journald; }"
+    return f'{made}; echo "3,$(date +%s%N),1000000,-;{line}" | timeout 10 tee /dev/kmsg'
+
+
+def asked(prompt: str, clients: int = 1, tokens: int = 16, again: bool = True) -> str:
+    """So many clients ask for so many tokens, or one of them once."""
+    body = json.dumps({"model": MODEL, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True})
+    url, json_is_sent = "http://127.0.0.1:8000/v1/completions", "-H Content-Type:application/json"
+    curl = f"curl -s -o /dev/null {url} {json_is_sent} -d @/run/gb10-lab/ask"
+    asks = f"while sleep 0.2; do {curl}; done" if again else curl
+    start = f"systemd-run --quiet --collect --unit=lab-client-$each sh -c '{asks}'"
+    return f"echo '{body}' >/run/gb10-lab/ask; for each in $(seq {clients}); do {start}; done"
+
+
 CLASS = "/run/gb10-lab/class"
 RAIL = "infiniband/rocep1s0f0"
 RAIL_FILES = {
@@ -167,6 +185,7 @@ SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by P
 CALM = f"""
 ! mountpoint -q /usr/bin/nvidia-smi || umount /usr/bin/nvidia-smi
 ! mountpoint -q /sys/class || umount -l /sys/class
+systemctl stop 'lab-client-*' 2>/dev/null || true
 for each in pressure/memory meminfo buddyinfo uptime; do umount /proc/$each 2>/dev/null || true; done
 rm -rf {CLASS} /run/gb10-lab/gpu-clocks; echo idle >{SCENARIO}
 """
@@ -184,8 +203,19 @@ END
 chmod 755 /usr/local/sbin/nvme
 """
 FREEZE = "kill -STOP $(docker top gb10-vllm -eo pid | tail -n +2)"
-ASK = f"""setsid curl -s -o /dev/null http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
--d '{{"model": "{MODEL}", "prompt": "x", "max_tokens": {LASTS_TOKENS}, "ignore_eos": true}}' >/dev/null 2>&1 &"""
+HANG = asked("GB10_SIM hang", again=False)
+LOAD = asked("x", clients=3, tokens=CONTEXT - 1)
+FORGOTTEN = "journalctl --quiet --rotate; sleep 2; journalctl --quiet --vacuum-time=1s"
+# The collector's root is a small file system that is full, with the host's own folders in it.
+SMALL = "/run/gb10-lab/small"
+SMALL_ROOT = "/etc/systemd/system/gb10-metrics-history.service.d/99-small.conf"
+FULL = f"""mkdir -p {SMALL} {SMALL_ROOT.rpartition("/")[0]}; mount -t tmpfs -o size=64k tmpfs {SMALL}
+for each in bin sbin lib lib64; do test ! -L /$each || ln -s usr/$each {SMALL}/$each; done
+for each in usr etc var run tmp dev proc sys home root; do mkdir {SMALL}/$each; done
+head -c 1M /dev/zero >{SMALL}/large 2>/dev/null || true
+printf '[Service]\nRootDirectory={SMALL}\nMountAPIVFS=yes\nBindPaths=/usr /etc /var /run\n' >{SMALL_ROOT}
+systemctl daemon-reload
+"""
 FILES = "/var/cache/gb10-vllm/huggingface/hub/models--openai--gpt-oss-120b"
 PAGES = [
     Page("Gb10ServiceSilent", FREEZE),
@@ -209,7 +239,13 @@ PAGES = [
         hand=f"mv {FILES}.away {FILES}",
         before="reset-failed",
     ),
-    Page("Gb10WatchdogRestarted", ASK, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
+    Page("Gb10WatchdogRestarted", HANG, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
+    Page(
+        "Gb10EngineHung",
+        f"systemctl stop gb10-watchdog.timer; {HANG}",
+        passes="systemctl start gb10-watchdog.timer",
+        within_s=330,
+    ),
     Page("Gb10RouterNoReplica", f"systemctl stop {UNIT}", both=True),
     Page(
         "Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=CALM, before="gb10 why", not_here="fwupdmgr"
@@ -258,6 +294,45 @@ PAGES = [
         slowly=True,
         booted=proc("uptime", "echo 30.00 1.00"),
     ),
+    Page(
+        "Gb10Xid",
+        kernel_says(
+            "NVRM: Xid (PCI:000f:01:00): 109, pid=1, name=python3, Ch 00000008, errorString CTX SWITCH TIMEOUT"
+        ),
+        slowly=True,
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10XidError",
+        kernel_says(
+            "NVRM: Xid (PCI:000f:01:00): 119, pid=1, name=python3, Timeout after 6s of waiting for RPC response"
+        ),
+        slowly=True,
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10LogWarning",
+        kernel_says("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
+        slowly=True,
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10LogError",
+        kernel_says("EXT4-fs (nvme0n1p2): Remounting filesystem read-only"),
+        slowly=True,
+        passes=FORGOTTEN,
+    ),
+    Page("Gb10CacheFull", LOAD),
+    Page("Gb10SloSlow", LOAD, hand=CALM, before="gb10 start"),
+    Page("Gb10SloErrors", asked("GB10_SIM error"), hand=CALM, before="restart"),
+    Page(
+        "Gb10DiskFull",
+        FULL,
+        hand=f"rm {SMALL}/large",
+        before="df -h",
+        slowly=True,
+        passes=f"rm {SMALL_ROOT}; systemctl daemon-reload; umount {SMALL}",
+    ),
 ]
 
 
@@ -290,7 +365,7 @@ def fires(night: Night, page: Page) -> None:
             night.collect()
         return fault in night.firing()
 
-    night.wait(told, night.firing)
+    night.wait(told, night.firing, page.within_s)
 
 
 def test_a_certificate_that_ends_is_followed(night: Night) -> None:
@@ -322,13 +397,39 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
         quiet(night)
 
 
+def test_a_rule_that_fails_is_followed(night: Night) -> None:
+    """A host has metrics that are not ours, which a rule of the owner's cannot take, in both Prometheus."""
+    quiet(night)
+    config, own = "/etc/prometheus/gb10.yml", "/var/lib/gb10-metrics/node-exporter/own.prom"
+    added = f"cp {config} {config}.kept; sed -i 's#^rule_files: \\[#&/etc/prometheus/own.yml, #' {config}"
+    night.fleet.shell(
+        night.first, f'echo "{OWN_RULES}" >/etc/prometheus/own.yml; {added}; systemctl restart prometheus'
+    )
+    night.fleet.shell(night.second, f"""printf 'night_figure{{a="%s"}} 1\n' 1 2 >{own}""")
+    page, fault = Page("Gb10RuleFailed", both=True), ("prometheus", "Gb10RuleFailed")
+    night.wait(lambda: fault in night.firing(), night.firing)
+    for line in lines_of(night, page):
+        if "rules" in line:
+            shown(night, page, line, "duplicate series")
+        type_line(night, page._replace(both="node-exporter" not in line), line)
+        if "node-exporter" in line:
+            night.wait(lambda: fault not in night.firing(), night.firing)
+            night.fleet.shell(night.second, f"rm {own}; systemctl start prometheus-node-exporter")
+            night.fleet.shell(night.first, f"mv {config}.kept {config}; rm /etc/prometheus/own.yml")
+    quiet(night)
+
+
 def test_a_prometheus_that_is_dead_is_followed(night: Night) -> None:
     """It is the role's own, on the first host; nobody here hears of it, as the page has it."""
     night.fleet.shell(night.first, "systemctl stop prometheus prometheus-alertmanager")
     page = Page("Gb10Heartbeat", both=True)
     follow(night, page)
-    asks = next(line for line in lines_of(night, page) if "api/v1/alerts" in line)
-    night.wait(lambda: "Gb10Heartbeat" in said(night, page, asks)[1], lambda: said(night, page, asks)[1])
+    shown(night, page, next(line for line in lines_of(night, page) if "api/v1/alerts" in line), "Gb10Heartbeat")
+
+
+def shown(night: Night, page: Page, line: str, words: str) -> None:
+    """A command shows the words after a while."""
+    night.wait(lambda: words in said(night, page, line)[1], lambda: said(night, page, line)[1])
 
 
 # A command that shows a fault may say so by its status: a unit is down or not there, the doctor finds an error, nobody
