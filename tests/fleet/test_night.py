@@ -121,7 +121,7 @@ class Page(NamedTuple):
     """`cause`: as root, on `of`; `hand`: what no command of the page does, before its first line with `before`.
 
     `both`: it happens on both hosts, and the first one tells. `not_here`: commands for another case, or that no
-    stand-in knows. `passes`: what an hour does. `booted`: the cause ends the boot, and this is done in the next one.
+    stand-in knows. `passes`: what time does. `booted`: the cause ends the boot, and this is done in the next one.
     `within_s`: it fires in so long, while the collector reads in its own time.
     """
 
@@ -159,7 +159,8 @@ def sysfs(files: dict[str, str]) -> str:
 
 def kernel_says(line: str) -> str:
     """journald reads it from /dev/kmsg, which a container has not: here that is a pipe, until the next boot."""
-    made = "test -p /dev/kmsg || { mkfifo /dev/kmsg; systemctl restart systemd-journald; }"
+    holds = "setsid sleep infinity 3<>/dev/kmsg >/dev/null 2>&1 </dev/null &"  # who opens a pipe waits for its reader
+    made = f"test -p /dev/kmsg || {{ mkfifo /dev/kmsg; {holds} systemctl restart systemd-journald; }}"
     return f'{made}; echo "3,$(date +%s%N),1000000,-;{line}" | timeout 10 tee /dev/kmsg'
 
 
@@ -185,7 +186,7 @@ RAIL_FILES = {
     f"{RAIL}/ports/1/rate": "200 Gb/sec (4X HDR)",
     f"{RAIL}/ports/1/counters/symbol_error": "7",
 }
-AFRESH = "rm -f /run/gb10-metrics/samples.json"  # errors are counted from the oldest sample, which had no rails
+AFRESH = "rm -f /run/gb10-metrics/samples.json"  # of the last ten minutes
 SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by Prometheus
 # Whatever a page has put over files of the host; a boot ends it as well.
 CALM = f"""
@@ -243,6 +244,7 @@ PAGES = [
         "Gb10GpuClockLow",
         f"echo loaded >{SCENARIO}; nvidia-smi -lgc 0,800",
         not_here="nvidia-smi -q",
+        passes=AFRESH,
     ),
     Page(
         "Gb10ServiceFailing",
