@@ -218,9 +218,9 @@ SMALL = "/run/gb10-lab/small"
 SMALL_ROOT = "/etc/systemd/system/gb10-metrics-history.service.d/99-small.conf"
 FULL = f"""mkdir -p {SMALL} {SMALL_ROOT.rpartition("/")[0]}; mount -t tmpfs -o size=64k tmpfs {SMALL}
 for each in bin sbin lib lib64; do test ! -L /$each || ln -s usr/$each {SMALL}/$each; done
-for each in usr etc var run tmp dev proc sys home root; do mkdir {SMALL}/$each; done
+for each in usr etc var tmp dev proc sys run/systemd run/log run/host/.os-release-stage; do mkdir -p {SMALL}/$each; done
 head -c 1M /dev/zero >{SMALL}/large 2>/dev/null || true
-printf '[Service]\nRootDirectory={SMALL}\nMountAPIVFS=yes\nBindPaths=/usr /etc /var /run\n' >{SMALL_ROOT}
+printf '[Service]\nRootDirectory={SMALL}\nMountAPIVFS=yes\nBindPaths=/usr /etc /var /run/systemd /run/log\n' >{SMALL_ROOT}
 systemctl daemon-reload
 """
 FILES = "/var/cache/gb10-vllm/huggingface/hub/models--openai--gpt-oss-120b"
