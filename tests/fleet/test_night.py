@@ -220,7 +220,12 @@ FULL = f"""mkdir -p {SMALL} {SMALL_ROOT.rpartition("/")[0]}; mount -t tmpfs -o s
 for each in bin sbin lib lib64; do test ! -L /$each || ln -s usr/$each {SMALL}/$each; done
 for each in usr etc var tmp dev proc sys run/systemd run/log run/host/.os-release-stage; do mkdir -p {SMALL}/$each; done
 head -c 1M /dev/zero >{SMALL}/large 2>/dev/null || true
-printf '[Service]\nRootDirectory={SMALL}\nMountAPIVFS=yes\nBindPaths=/usr /etc /var /run/systemd /run/log\n' >{SMALL_ROOT}
+cat >{SMALL_ROOT} <<'END'
+[Service]
+RootDirectory={SMALL}
+MountAPIVFS=yes
+BindPaths=/usr /etc /var /run/systemd /run/log
+END
 systemctl daemon-reload
 """
 FILES = "/var/cache/gb10-vllm/huggingface/hub/models--openai--gpt-oss-120b"
