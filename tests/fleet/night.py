@@ -31,13 +31,15 @@ from tests.support.rig import ROOT
 ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monitoring", "watchdog"]
 UNIT = "gb10-vllm.service"
 MODEL, OTHER = "openai/gpt-oss-120b", "openai/gpt-oss-20b"
-# A long request counts nothing until its end, as in an engine that hangs; what a proof asks takes seconds.
-ENVIRONMENT = {"GB10_SIM": "tokens-per-s=150"}
-LASTS_TOKENS = 30000
+CONTEXT = 32768
+# A request that asks for all of it takes five seconds, and another one waits so long.
+ENVIRONMENT = {"GB10_SIM": f"tokens-per-s=6000,kv-tokens={CONTEXT}"}
 KEY = "k" * 32
 HERE_S = "198.18.7.1"  # this machine, to the hosts of the lab
 ASKS_S, WAIT_S = 5, 150.0
 CERTIFICATES = "/etc/gb10-certificate"
+# A rule as an owner may have one: it fails as soon as a host has two figures. A rule of ours no host can make fail.
+OWN_RULES = "groups: [{name: own, rules: [{record: 'own:doubled', expr: night_figure + on (instance) night_figure}]}]"
 # At each boot, before anything asks for its name. Docker's store lies on the container's own file system.
 BOOT = f"""
 install -d {CERTIFICATES} /usr/local/sbin
@@ -52,8 +54,10 @@ chmod 755 /usr/local/sbin/gb10-lab-boot
 cat >/etc/systemd/system/gb10-lab-boot.service <<'END'
 [Unit]
 DefaultDependencies=no
-Before=sysinit.target docker.service
+Before=systemd-journald.service sysinit.target docker.service
 [Service]
+StandardOutput=null
+StandardError=null
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/local/sbin/gb10-lab-boot
@@ -126,6 +130,7 @@ class Night(Two):
             "gb10_evidence_directory": str(self.folder / "evidence"),
             "docker_daemon_options": known["all"]["vars"]["docker_daemon_options"] | {"storage-driver": "vfs"},
             "vllm_environment": ENVIRONMENT,
+            "vllm_max_model_len": CONTEXT,
             "gateway_address": "{{ ansible_host }}",
             "gateway_certificate": f"{CERTIFICATES}/gateway.pem",
             "gateway_certificate_key": f"{CERTIFICATES}/gateway.key",
@@ -134,6 +139,7 @@ class Night(Two):
             "monitoring_enabled": True,
             "monitoring_address": "{{ ansible_host }}",
             "monitoring_clients": [HERE_S, address],
+            "monitoring_slo": {"ttft_p95_s": 2, "error_share": 0.01},
         }
         hosts[self.first] |= {
             "gateway_fleet": ["sparks"],
@@ -160,18 +166,21 @@ class Night(Two):
 
     def ask_all(self) -> None:
         """Start the Prometheus that judges."""
-        made = rules.render({**rules.figures(interval_s=ASKS_S), "gateway_s": 60}, "https://example.com")
+        spans = {"gateway_s": 60, "slo_long_s": 60, "slo_short_s": 30}
+        made = rules.render({**rules.figures(interval_s=ASKS_S), **spans}, "https://example.com")
         for group in made["groups"]:
             for rule in group["rules"]:
                 rule.pop("for", None)
         (self.folder / "rules.yml").write_text(yaml.safe_dump(made))
+        (self.folder / "own.yml").write_text(OWN_RULES)
         targets = [
             {"targets": [f"{self.fleet.address(host)}:9100"], "labels": {"instance": host}} for host in self.fleet.hosts
         ]
+        itself = {"static_configs": [{"targets": [f"127.0.0.1:{self.port}"], "labels": {"instance": "prometheus"}}]}
         config = {
             "global": {"scrape_interval": f"{ASKS_S}s", "scrape_timeout": f"{ASKS_S}s"},
-            "rule_files": ["rules.yml"],
-            "scrape_configs": [{"job_name": "gb10", "static_configs": targets}],
+            "rule_files": ["rules.yml", "own.yml"],
+            "scrape_configs": [{"job_name": "gb10", "static_configs": targets}, {"job_name": "prometheus", **itself}],
         }
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         options = [f"--config.file={self.folder}/prometheus.yml", f"--storage.tsdb.path={self.folder}/data"]

@@ -6,6 +6,7 @@ A page is followed by its own words: each command is typed, on the host as its u
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fleet.fleet import Fleet
-from tests.fleet.night import ENVIRONMENT, LASTS_TOKENS, MODEL, UNIT, Night
+from tests.fleet.night import CONTEXT, ENVIRONMENT, MODEL, OWN_RULES, UNIT, WAIT_S, Night
 from tests.support import runbooks
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -38,10 +39,17 @@ def fixture_night(cleared: Fleet, tmp_path_factory: pytest.TempPathFactory) -> I
         hosts.end()
 
 
-def quiet(night: Night) -> None:
+def quiet(night: Night, in_its_time: bool = False) -> None:
     night.wait(night.serves, lambda: night.typed("gb10 ps -i inventory/mine").stdout)
     night.time_passes()
-    night.wait(lambda: not night.firing(), night.firing)
+    night.wait(lambda: not told(night, in_its_time), night.firing)
+
+
+def told(night: Night, in_its_time: bool = False) -> set[tuple[str, str]]:
+    """What fires; here the collector reads at once, unless its own time is meant."""
+    if not in_its_time:
+        night.collect()
+    return night.firing()
 
 
 def typed(night: Night, *lines: str) -> None:
@@ -112,9 +120,9 @@ def test_planned_swap_and_rollout_page_nobody_and_what_stays_down_afterwards_doe
 class Page(NamedTuple):
     """`cause`: as root, on `of`; `hand`: what no command of the page does, before its first line with `before`.
 
-    `both`: it happens on both hosts, and the first one tells. `slowly`: the collector reads it every five minutes; here
-    it reads at once. `not_here`: commands for another case, or that no stand-in knows. `passes`: what an hour does.
-    `booted`: the cause ends the boot, and this is done in the next one.
+    `both`: it happens on both hosts, and the first one tells. `not_here`: commands for another case, or that no
+    stand-in knows. `passes`: what time does. `booted`: the cause ends the boot, and this is done in the next one.
+    `within_s`: it fires in so long, while the collector reads in its own time.
     """
 
     alert: str
@@ -122,10 +130,10 @@ class Page(NamedTuple):
     hand: str = ""
     before: str = "$^"
     both: bool = False
-    slowly: bool = False
     not_here: str = ""
     passes: str = ""
     booted: str = ""
+    within_s: float = 0
 
 
 SMI = "/run/gb10-lab/smi"
@@ -149,6 +157,23 @@ def sysfs(files: dict[str, str]) -> str:
     return f"{''.join(made)}mount -t overlay -o ro,lowerdir={CLASS}:/sys/class gb10-lab /sys/class"
 
 
+def kernel_says(line: str) -> str:
+    """journald reads it from /dev/kmsg, which a container has not: here that is a pipe, until the next boot."""
+    holds = "setsid sleep infinity 3<>/dev/kmsg >/dev/null 2>&1 </dev/null &"  # who opens a pipe waits for its reader
+    made = f"test -p /dev/kmsg || {{ mkfifo /dev/kmsg; {holds} systemctl restart systemd-journald; }}"
+    return f'{made}; echo "3,$(date +%s%N),1000000,-;{line}" | timeout 10 tee /dev/kmsg'
+
+
+def asked(prompt: str, clients: int = 1, tokens: int = 16, again: bool = True) -> str:
+    """So many clients ask for so many tokens, or one of them once."""
+    body = json.dumps({"model": MODEL, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True})
+    url, json_is_sent = "http://127.0.0.1:8000/v1/completions", "-H Content-Type:application/json"
+    curl = f"curl -s -o /dev/null {url} {json_is_sent} -d @/run/gb10-lab/ask"
+    asks = f"while sleep 0.2; do {curl}; done" if again else curl
+    start = f"systemd-run --quiet --collect --unit=lab-client-$each sh -c '{asks}'"
+    return f"echo '{body}' >/run/gb10-lab/ask; for each in $(seq {clients}); do {start}; done"
+
+
 CLASS = "/run/gb10-lab/class"
 RAIL = "infiniband/rocep1s0f0"
 RAIL_FILES = {
@@ -161,12 +186,13 @@ RAIL_FILES = {
     f"{RAIL}/ports/1/rate": "200 Gb/sec (4X HDR)",
     f"{RAIL}/ports/1/counters/symbol_error": "7",
 }
-AFRESH = "rm -f /run/gb10-metrics/samples.json"  # errors are counted from the oldest sample, which had no rails
+AFRESH = "rm -f /run/gb10-metrics/samples.json"  # of the last ten minutes
 SEEN = "systemctl start gb10-metrics-now; sleep 7"  # by the collector, and by Prometheus
 # Whatever a page has put over files of the host; a boot ends it as well.
 CALM = f"""
 ! mountpoint -q /usr/bin/nvidia-smi || umount /usr/bin/nvidia-smi
 ! mountpoint -q /sys/class || umount -l /sys/class
+systemctl stop 'lab-client-*' 2>/dev/null || true
 for each in pressure/memory meminfo buddyinfo uptime; do umount /proc/$each 2>/dev/null || true; done
 rm -rf {CLASS} /run/gb10-lab/gpu-clocks; echo idle >{SCENARIO}
 """
@@ -184,15 +210,36 @@ END
 chmod 755 /usr/local/sbin/nvme
 """
 FREEZE = "kill -STOP $(docker top gb10-vllm -eo pid | tail -n +2)"
-ASK = f"""setsid curl -s -o /dev/null http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
--d '{{"model": "{MODEL}", "prompt": "x", "max_tokens": {LASTS_TOKENS}, "ignore_eos": true}}' >/dev/null 2>&1 &"""
+HANG = asked("GB10_SIM hang", again=False)
+LOAD = asked("x", clients=3, tokens=CONTEXT - 1)
+FORGOTTEN = "journalctl --quiet --rotate; sleep 2; journalctl --quiet --vacuum-time=1s"
+# The collector's root is a small file system that is full, with the host's own folders in it.
+SMALL = "/run/gb10-lab/small"
+SMALL_ROOT = "/etc/systemd/system/gb10-metrics-history.service.d/99-small.conf"
+FULL = f"""mkdir -p {SMALL} {SMALL_ROOT.rpartition("/")[0]}; mount -t tmpfs -o size=64k tmpfs {SMALL}
+for each in bin sbin lib lib64; do test ! -L /$each || ln -s usr/$each {SMALL}/$each; done
+for each in usr etc var tmp dev proc sys run/systemd run/log run/host/.os-release-stage; do mkdir -p {SMALL}/$each; done
+head -c 1M /dev/zero >{SMALL}/large 2>/dev/null || true
+cat >{SMALL_ROOT} <<'END'
+[Service]
+RootDirectory={SMALL}
+MountAPIVFS=yes
+BindPaths=/usr /etc /var /run/systemd /run/log
+END
+systemctl daemon-reload
+"""
 FILES = "/var/cache/gb10-vllm/huggingface/hub/models--openai--gpt-oss-120b"
 PAGES = [
     Page("Gb10ServiceSilent", FREEZE),
-    Page("Gb10CollectorStopped", "systemctl stop gb10-metrics-now.timer gb10-metrics-history.timer"),
+    Page(
+        "Gb10CollectorStopped",
+        "systemctl stop gb10-metrics-now.timer gb10-metrics-history.timer",
+        within_s=WAIT_S,
+    ),
     Page(
         "Gb10CollectorAbsent",
         "systemctl disable --now gb10-metrics-now.timer gb10-metrics-history.timer; rm /var/lib/gb10-metrics/*/gb10_*",
+        within_s=WAIT_S,
     ),
     Page("Gb10GatewayDown", "systemctl stop gb10-gateway"),
     Page("Gb10HostSilent", "systemctl stop prometheus-node-exporter"),
@@ -202,6 +249,7 @@ PAGES = [
         "Gb10GpuClockLow",
         f"echo loaded >{SCENARIO}; nvidia-smi -lgc 0,800",
         not_here="nvidia-smi -q",
+        passes=AFRESH,
     ),
     Page(
         "Gb10ServiceFailing",
@@ -209,7 +257,13 @@ PAGES = [
         hand=f"mv {FILES}.away {FILES}",
         before="reset-failed",
     ),
-    Page("Gb10WatchdogRestarted", ASK, slowly=True, passes="rm /var/lib/gb10-watchdog/vllm.json"),
+    Page("Gb10WatchdogRestarted", HANG, passes="rm /var/lib/gb10-watchdog/vllm.json"),
+    Page(
+        "Gb10EngineHung",
+        f"systemctl stop gb10-watchdog.timer; {HANG}",
+        passes="systemctl start gb10-watchdog.timer",
+        within_s=330,
+    ),
     Page("Gb10RouterNoReplica", f"systemctl stop {UNIT}", both=True),
     Page(
         "Gb10GpuHot", smi('"2418", "86.20", "96", "P0", "92", 0x0'), hand=CALM, before="gb10 why", not_here="fwupdmgr"
@@ -243,7 +297,6 @@ PAGES = [
     Page(
         "Gb10DiskWorn",
         NVME + sysfs({"nvme/nvme0/model": "made up"}),
-        slowly=True,
         passes="rm /usr/local/sbin/nvme",
     ),
     Page(
@@ -255,8 +308,41 @@ PAGES = [
     Page(
         "Gb10UncleanBoot",
         "setsid sh -c 'sleep 1; systemctl reboot --force --force' >/dev/null 2>&1 &",
-        slowly=True,
         booted=proc("uptime", "echo 30.00 1.00"),
+    ),
+    Page(
+        "Gb10Xid",
+        kernel_says(
+            "NVRM: Xid (PCI:000f:01:00): 109, pid=1, name=python3, Ch 00000008, errorString CTX SWITCH TIMEOUT"
+        ),
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10XidError",
+        kernel_says(
+            "NVRM: Xid (PCI:000f:01:00): 119, pid=1, name=python3, Timeout after 6s of waiting for RPC response"
+        ),
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10LogWarning",
+        kernel_says("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
+        passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10LogError",
+        kernel_says("EXT4-fs (nvme0n1p2): Remounting filesystem read-only"),
+        passes=FORGOTTEN,
+    ),
+    Page("Gb10CacheFull", LOAD),
+    Page("Gb10SloSlow", LOAD, hand=CALM, before="gb10 start"),
+    Page("Gb10SloErrors", asked("GB10_SIM error"), hand=CALM, before="restart"),
+    Page(
+        "Gb10DiskFull",
+        FULL,
+        hand=f"rm {SMALL}/large",
+        before="df -h",
+        passes=f"rm {SMALL_ROOT}; systemctl daemon-reload; umount {SMALL}",
     ),
 ]
 
@@ -271,7 +357,7 @@ def test_a_page_is_followed_and_the_service_is_on_at_its_end(night: Night, page:
         follow(night, page)
     finally:
         night.fleet.shell(night.second, f"{CALM}{page.passes}")
-    quiet(night)
+    quiet(night, page.within_s > 0)
 
 
 def raised(night: Night, page: Page, host: str) -> None:
@@ -285,18 +371,13 @@ def raised(night: Night, page: Page, host: str) -> None:
 def fires(night: Night, page: Page) -> None:
     fault = (night.first if page.both else night.second, page.alert)
 
-    def told() -> bool:
-        if page.slowly:
-            night.collect()
-        return fault in night.firing()
-
-    night.wait(told, night.firing)
+    night.wait(lambda: fault in told(night, page.within_s > 0), night.firing, page.within_s or WAIT_S)
 
 
 def test_a_certificate_that_ends_is_followed(night: Night) -> None:
     quiet(night)
     night.certify(night.second, days=5)
-    page = Page("Gb10Certificate", slowly=True)
+    page = Page("Gb10Certificate")
     fires(night, page)
     for line in lines_of(night, page):
         if "reload" in line:
@@ -311,7 +392,7 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
     with night.clients():
         for host in night.fleet.hosts:
             night.fleet.shell(host, FREEZE)
-        page = Page("Gb10GatewayErrors", both=True, slowly=True)
+        page = Page("Gb10GatewayErrors", both=True)
         fires(night, page)
         for line in lines_of(night, page):
             if "rejoin" in line:  # "once it serves"
@@ -322,13 +403,39 @@ def test_the_errors_of_a_gateway_are_followed(night: Night) -> None:
         quiet(night)
 
 
+def test_a_rule_that_fails_is_followed(night: Night) -> None:
+    """A host has metrics that are not ours, which a rule of the owner's cannot take, in both Prometheus."""
+    quiet(night)
+    config, own = "/etc/prometheus/gb10.yml", "/var/lib/gb10-metrics/node-exporter/own.prom"
+    added = f"cp {config} {config}.kept; sed -i 's#^rule_files: \\[#&/etc/prometheus/own.yml, #' {config}"
+    night.fleet.shell(
+        night.first, f'echo "{OWN_RULES}" >/etc/prometheus/own.yml; {added}; systemctl restart prometheus'
+    )
+    night.fleet.shell(night.second, f"""printf 'night_figure{{a="%s"}} 1\n' 1 2 >{own}""")
+    page, fault = Page("Gb10RuleFailed", both=True), ("prometheus", "Gb10RuleFailed")
+    night.wait(lambda: fault in night.firing(), night.firing)
+    for line in lines_of(night, page):
+        if "rules" in line:
+            shown(night, page, line, "duplicate series")
+        type_line(night, page._replace(both="node-exporter" not in line), line)
+        if "node-exporter" in line:
+            night.wait(lambda: fault not in night.firing(), night.firing)
+            night.fleet.shell(night.second, f"rm {own}; systemctl start prometheus-node-exporter")
+            night.fleet.shell(night.first, f"mv {config}.kept {config}; rm /etc/prometheus/own.yml")
+    quiet(night)
+
+
 def test_a_prometheus_that_is_dead_is_followed(night: Night) -> None:
     """It is the role's own, on the first host; nobody here hears of it, as the page has it."""
     night.fleet.shell(night.first, "systemctl stop prometheus prometheus-alertmanager")
     page = Page("Gb10Heartbeat", both=True)
     follow(night, page)
-    asks = next(line for line in lines_of(night, page) if "api/v1/alerts" in line)
-    night.wait(lambda: "Gb10Heartbeat" in said(night, page, asks)[1], lambda: said(night, page, asks)[1])
+    shown(night, page, next(line for line in lines_of(night, page) if "api/v1/alerts" in line), "Gb10Heartbeat")
+
+
+def shown(night: Night, page: Page, line: str, words: str) -> None:
+    """A command shows the words after a while."""
+    night.wait(lambda: words in said(night, page, line)[1], lambda: said(night, page, line)[1])
 
 
 # A command that shows a fault may say so by its status: a unit is down or not there, the doctor finds an error, nobody

@@ -178,6 +178,20 @@ def test_what_does_not_come_back_is_waited_for_by_the_clock(ago_s: int, late: bo
             assert templar.evaluate_conditional(trust_as_template(task["failed_when"])) is fails
 
 
+def test_what_a_timer_starts_need_not_run_afterwards() -> None:
+    """A collector that hangs with the GPU ran before the reboot that ends it."""
+    ran = [
+        "gb10-metrics-now.service loaded activating start",
+        "gb10-metrics-now.timer loaded active",
+        "gb10-vllm.service loaded active",
+    ]
+    task = yaml.safe_load((ROOT / "roles/reboot/tasks/gate.yml").read_text())[-1]
+    templar = Templar(None, variables={"__reboot_running": {"stdout_lines": ran}})
+    templar.available_variables["__reboot_names"] = templar.template(trust_as_template(task["vars"]["__reboot_names"]))
+    kept = templar.template(trust_as_template(task["ansible.builtin.set_fact"]["__reboot_units_before"]))
+    assert sorted(kept) == ["gb10-metrics-now.timer", "gb10-vllm.service"]
+
+
 @pytest.mark.parametrize(("said", "batch"), [(None, 1), (0, 1), (-1, 1), ("0", 1), ("no", 1), (3, 3), ("2", 2)])
 def test_never_all_hosts_at_once_by_a_slip(said: Any, batch: int) -> None:
     """Ansible takes a `serial` of 0, or less, for all hosts."""

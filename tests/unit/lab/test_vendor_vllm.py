@@ -362,6 +362,37 @@ def test_a_stop_answers_the_clients_that_wait_with_an_error(start: Start) -> Non
     assert server.wait(DEADLINE_SECONDS) == 0
 
 
+def test_a_request_waits_for_room_in_the_cache(start: Start) -> None:
+    port = free_port()
+    words = ("--port", str(port), "--max-model-len", "400")
+    start("m", *words, GB10_SIM="slow-load=0.1,tokens-per-s=300,kv-tokens=400")
+    wait_for_health(port, 200)
+    body = {"prompt": "x", "max_tokens": 390, "ignore_eos": True}
+    label = '{engine="0",model_name="m"}'
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        both = [pool.submit(ask, port, "/v1/completions", body) for _ in range(2)]
+        wait_for(lambda: f"vllm:num_requests_waiting{label} 1.0" in ask(port, "/metrics")[1], "nobody waits")
+        assert f"vllm:kv_cache_usage_perc{label} 0.9775" in ask(port, "/metrics")[1]
+        assert [one.result(DEADLINE_SECONDS)[0] for one in both] == [200, 200]
+    metrics = ask(port, "/metrics")[1]
+    assert 'vllm:time_to_first_token_seconds_bucket{engine="0",model_name="m",le="1.0"} 1.0' in metrics
+    assert 'vllm:time_to_first_token_seconds_bucket{engine="0",model_name="m",le="10.0"} 2.0' in metrics
+
+
+def test_a_prompt_may_be_a_fault(start: Start) -> None:
+    port = free_port()
+    server = start("m", "--port", str(port), GB10_SIM="slow-load=0.1")
+    wait_for_health(port, 200)
+    assert ask(port, "/v1/completions", {"prompt": "GB10_SIM error"})[0] == 500
+    assert 'finished_reason="error"} 1.0' in ask(port, "/metrics")[1]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        hangs = pool.submit(ask, port, "/v1/completions", {"prompt": "GB10_SIM hang"})
+        wait_for(lambda: json.loads(ask(port, "/load")[1])["server_load"] == 1, "nothing is in flight")
+        assert 'vllm:generation_tokens_total{engine="0",model_name="m"} 0.0' in ask(port, "/metrics")[1]
+        server.send_signal(signal.SIGTERM)
+        assert hangs.result(DEADLINE_SECONDS)[0] == 500
+
+
 def test_a_deaf_start_is_ended_by_a_kill_only(start: Start, tmp_path: Path) -> None:
     server = start("m", "--port", str(free_port()), GB10_SIM="slow-load=4,deaf")
     wait_for(lambda: "Starting to load model" in (tmp_path / "0.log").read_text(), "the server does not load")

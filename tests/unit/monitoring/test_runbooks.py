@@ -106,6 +106,13 @@ def test_a_page_leads_to_the_findings_of_its_alert(alert: str) -> None:
         assert finding in ALERTS[alert]["findings"] and f"### {finding}\n" in health
 
 
+@pytest.mark.parametrize("alert", sorted(name for name, entry in ALERTS.items() if "expr" not in entry))
+def test_a_page_names_labels_that_its_alert_has(alert: str) -> None:
+    """Of a finding it has the id, and the host."""
+    told = PAGES[alert].partition("\n## Next step\n")[0]
+    assert {*re.findall(r"label `(\w+)`", told)} <= {"id", "instance"}
+
+
 def findings() -> set[str]:
     """The ids that the detectors give; those of the log by their severity."""
     found = {name for name in limits.rules().signs if not name.startswith("log_")}
