@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import formats
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Model
 
@@ -41,6 +41,7 @@ class Bound:
     plain: float = 0.0  # one token for each reading of the active weights
     accepted: float = 0.0  # tokens of one step with these draft tokens; 0: none, or nobody knows
     drafts: int = 0  # draft tokens that were asked for
+    method: str = ""  # that proposes them
     hosts: int = 1
     tensor: int = 1  # of them, how many share each layer
     read: float = 0.0  # GB of weights for each token
@@ -97,7 +98,7 @@ def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, 
     tensor = tensor or memory_fit.parallel(model.geometry, hosts)[0]
     limit = bandwidth_limit(model, checkpoint) * tensor
     step, read = accepted(checkpoint.id, draft), read_gb(model, checkpoint)
-    return Bound(limit, step, tokens, hosts, tensor, read, model.geometry.layers)
+    return Bound(limit, step, tokens, speculation.method(draft), hosts, tensor, read, model.geometry.layers)
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
@@ -185,5 +186,7 @@ def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
         confidence=recipe.confidence,
         quantization=checkpoint.quantization,
         drafts=bool(recipe.draft),
+        method=speculation.method(recipe.draft),
+        count=recipe.draft.get("num_speculative_tokens", 0),
         version=recipe.version,
     )
