@@ -176,7 +176,9 @@ def expected(model: Model, checkpoint: Checkpoint, hosts: int, version: str | No
 def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
     if recipe.measured is None:
         return None
-    drafts = f"{recipe.draft['num_speculative_tokens']} draft tokens" if recipe.draft else "no draft tokens"
+    method = speculation.method(recipe.draft)
+    by = f" by {method}" if method else ""
+    drafts = f"{recipe.draft['num_speculative_tokens']} draft tokens{by}" if recipe.draft else "no draft tokens"
     return Expected(
         tokens=(recipe.measured.decode, recipe.measured.decode),
         hosts=recipe.hosts,
@@ -186,7 +188,7 @@ def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
         confidence=recipe.confidence,
         quantization=checkpoint.quantization,
         drafts=bool(recipe.draft),
-        method=speculation.method(recipe.draft),
+        method=method,
         count=recipe.draft.get("num_speculative_tokens", 0),
         version=recipe.version,
     )

@@ -280,3 +280,16 @@ def test_a_context_that_nobody_says_is_vllms_own_or_what_is_asked_for(tmp_path: 
     for asked, taken in ((0, 2048), (8192, 8192)):
         found = plan(str(tmp_path), ONE, facts=facts, max_model_len=asked)
         assert found.fit and found.fit.max_model_len == taken and found.fit.need["kv_cache"] > 0
+
+
+def test_weights_that_nobody_says_do_not_fit_and_are_not_0_gib(tmp_path: Path) -> None:
+    said = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    found = plan(str(tmp_path), ONE, facts=sources.find(str(tmp_path))).lines()[0:4]
+    text = " ".join(" ".join(found).partition("image ")[0].split())
+    assert "nobody says how large it is" in text and "fits" not in text and "0 GiB" not in text
+
+
+def test_a_published_figure_names_the_method_of_its_drafts() -> None:
+    ngram = {"speculative-config": '{"method": "ngram", "num_speculative_tokens": 3}'}
+    assert "3 draft tokens by mtp" in plan("Qwen/Qwen3.6-35B-A3B", ONE, settings=ngram).published

@@ -72,7 +72,10 @@ def test_a_wrong_configuration(content: Any, words: str, tmp_path: Path) -> None
         ({"num_key_value_heads": -1}, "num_key_value_heads is -1; expected a number from 0"),
         ({"tie_word_embeddings": "\x1b[2J"}, r"tie_word_embeddings is '\x1b[2J'; expected true or false"),
         ({"full_attention_interval": [1]}, "full_attention_interval is a list here, of which the largest number"),
-        ({"num_experts": 8, "num_experts_per_tok": 0}, "how many of 8 experts a token goes through, so all are counted"),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 0},
+            "how many of 8 experts a token goes through, so all are counted",
+        ),
         ({"sliding_window": True}, "sliding_window is True; expected a whole number"),
         ({"num_experts": 8, "moe_layers_enum": "1," + "9" * 5000, "top_k": "x"}, ""),
     ],
