@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -93,11 +94,11 @@ class Bound:
 
 def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any], tensor: int = 0) -> Bound:
     """`draft`: the fields of --speculative-config. `tensor`: the hosts that share a layer; 0: as the plan chooses."""
-    asked = draft.get("num_speculative_tokens")
-    tokens = asked if isinstance(asked, int) else 0
+    asked = str(draft.get("num_speculative_tokens"))  # a text where a flag of its own says it
+    tokens = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
     tensor = tensor or memory_fit.parallel(model.geometry, hosts)[0]
     limit = bandwidth_limit(model, checkpoint) * tensor
-    step, read = accepted(checkpoint.id, draft), read_gb(model, checkpoint)
+    step, read = accepted(checkpoint.id, speculation.method(draft), tokens), read_gb(model, checkpoint)
     return Bound(limit, step, tokens, speculation.method(draft), hosts, tensor, read, model.geometry.layers)
 
 
@@ -149,9 +150,9 @@ def _used(read: float) -> tuple[float, float, float]:
     return middle * fit["used_low"], middle, middle * fit["used_high"]
 
 
-def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:
-    """Tokens of one step with these draft tokens, where the catalog knows; else 0."""
-    wanted = (checkpoint.lower(), draft.get("method"), draft.get("num_speculative_tokens"))
+def accepted(checkpoint: str, method: str, tokens: int) -> float:
+    """Tokens of one step with so many draft tokens, where the catalog knows; else 0."""
+    wanted = (checkpoint.lower(), method, tokens)
     for entry in catalog.load("models")["drafts"]:
         if (entry["model"].lower(), entry["method"], entry["tokens"]) == wanted:
             return float(entry["value"])

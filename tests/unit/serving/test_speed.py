@@ -152,6 +152,11 @@ def test_what_was_measured_with_another_version_is_no_expectation() -> None:
     assert "how many of 5 are accepted, the catalog does not know" in older.speed
 
 
+def test_draft_tokens_are_seen_however_they_are_written() -> None:
+    found = plan(DENSE, [SPARK], settings={"--spec-method": "mtp", "--spec-tokens": "5"})
+    assert found.expectation == "28.41 tok/s" and not found.published
+
+
 @pytest.mark.parametrize(
     "draft", ['{"method": "ngram", "num_speculative_tokens": 5}', '{"method": "mtp", "num_speculative_tokens": 2}']
 )

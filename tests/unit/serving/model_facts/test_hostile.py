@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
@@ -256,3 +256,11 @@ def test_a_wrong_file_of_facts(content: Any, words: str, tmp_path: Path) -> None
     with pytest.raises(FactsError, match="facts") as error:
         sources.find("a/b", file=file)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("gib", [-5, 0])
+def test_weights_written_by_hand_are_above_0(gib: float) -> None:
+    cache = [{"kind": "full", "layers": 2, "kv_heads": 2, "key_dim": 16, "value_dim": 16}]
+    content = {"id": "a/b", "architecture": "X", "attention": cache, "weights": {"gib": gib}}
+    with pytest.raises(FactsError, match=f"weights.gib is {gib}; expected a number above 0"):
+        document.read(json.dumps(content).encode(), "facts.json")
