@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, difference
+from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, build_steps
 from ansible_collections.gb10.fleet.plugins.module_utils.images import facts as image_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Trial
 
@@ -54,7 +54,7 @@ def trial(
 ) -> Trial:
     read, told, found = looked([below, images.layer(NATIVE if top is None else top)], config)
     return Trial(
-        difference.of(BASE_TOLD, told, found),
+        build_steps.difference(BASE_TOLD, told, found),
         read,
         BASE_FACTS,
         {**copy.deepcopy(INSIDE), **(inside or {})},

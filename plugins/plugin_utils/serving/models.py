@@ -94,6 +94,14 @@ class Expected:
     at_most: bool = False
     version: str = ""  # of vLLM; empty: not said
     drafts: bool = False  # with draft tokens
+    method: str = ""  # of them; empty: not said
+    count: int = 0  # of them; 0: not said
+
+    def drafting_alike(self, method: str, count: int) -> bool:
+        """Return whether it was measured with draft tokens by this method, so many a step, as far as it is said."""
+        if not (self.drafts and count):
+            return self.drafts == bool(count)
+        return self.method in ("", method) and self.count in (0, count)
 
     @property
     def text(self) -> str:
@@ -211,8 +219,11 @@ def vendor_name(path: str) -> str:
     return "/".join(path.split("/")[1:3])
 
 
-def of_facts(facts: ModelFacts) -> Model:
-    """The model of these facts, with what the catalog claims of it, or else of its family."""
+def of_facts(facts: ModelFacts, length: int = 0) -> Model:
+    """The model of these facts, with what the catalog claims of it, or else of its family.
+
+    `length`: tokens that are asked for, which vLLM takes where the files do not say how many the model was made for.
+    """
     known = find(facts.id)
     checkpoint = known.checkpoint(facts.id) if known else None
     mine = Checkpoint(
@@ -229,7 +240,7 @@ def of_facts(facts: ModelFacts) -> Model:
         layers=facts.layers,
         kv_layers=sum(each.layers for each in facts.kept if each.kind in ("full", "mla", "compressed")),
         query_heads=facts.query_heads,
-        context=facts.context,
+        context=facts.context or length or int(catalog.load("model_facts")["usual"]["context"]["value"]),
         attention=facts.kept,
         hidden=facts.hidden,
         vocabulary=facts.vocabulary,

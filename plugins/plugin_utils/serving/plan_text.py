@@ -49,7 +49,7 @@ def verdict(plan: Plan) -> str:
         said += [f"tools: {tools(plan.arguments)}"] if tasks.chats(plan.model) else []
         weights, image = plan.checkpoint.weight_gib, catalog.load("software")["vllm_image_disk"]["value"]
         way = "on each host at this path" if sources.is_path(plan.checkpoint.id) else "to download"
-        said += [f"{weights:.0f} GiB {way}, {weights + image:.0f} GiB of disk"]
+        said += [f"{weights:.0f} GiB {way}, {weights + image:.0f} GiB of disk"] if weights else []
     return "; ".join([*said, f"next: {_next(plan)}"])
 
 
@@ -65,7 +65,10 @@ def _fits(plan: Plan) -> str:
     warnings = sum(rule.severity == "warn" and not rule.accepted for rule in plan.fired)
     if errors:
         return f"refused ({', '.join(errors)})"
-    return "fits" + (f", with {counted(warnings, 'warning')}" if warnings else "")
+    sized = plan.fit is not None and plan.fit.need.get("weights", 0) > 0
+    return ("fits" if sized else "nobody says how large it is") + (
+        f", with {counted(warnings, 'warning')}" if warnings else ""
+    )
 
 
 def _next(plan: Plan) -> str:

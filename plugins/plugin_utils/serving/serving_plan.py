@@ -173,7 +173,7 @@ class Plan:
         found = self.expected
         if found is None or found.at_most or not found.version or found.version != self.version:
             return None
-        return found if found.drafts == bool(self.bound.drafts) else None
+        return found if found.drafting_alike(self.bound.method, self.bound.drafts) else None
 
     @property
     def expectation(self) -> str:
@@ -247,7 +247,6 @@ def plan(
     """Return how to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
     `facts` are those of the model's own files, and `draft` those of a second model that proposes tokens for it.
-
     `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
@@ -255,11 +254,11 @@ def plan(
     """
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     facts = tasks.by_flags(facts, flags)
-    model = models.of_facts(facts) if facts else _known(model_name)
-    _check(memories_bytes, executor)
+    length = _tokens(flags, "--max-model-len") or max_model_len
+    model = models.of_facts(facts, length) if facts else _known(model_name)
+    _check(memories_bytes, executor, version)
     # In whole GiB: an update of the kernel moves MemTotal by some MiB, and must not change what is served.
     smallest = float(min(memories_bytes) // memory_fit.GIB * memory_fit.GIB)
-    length = _tokens(flags, "--max-model-len") or max_model_len
     load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
     known = models.image(reference)
@@ -296,11 +295,13 @@ def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
     return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, found.version, only))
 
 
-def _check(memories_bytes: Sequence[float], executor: str) -> None:
+def _check(memories_bytes: Sequence[float], executor: str, version: str) -> None:
     if not memories_bytes or min(memories_bytes) < memory_fit.GIB:
         raise PlanError("memories: name the memory of each host, in bytes and at least 1 GiB")
     if executor not in EXECUTORS:
         raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
+    if wrong := vllm_cli.wrong_version(version):
+        raise PlanError(f"the image's version is {wrong}")
 
 
 def _served(

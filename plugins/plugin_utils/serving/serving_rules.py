@@ -255,7 +255,7 @@ def too_small(
 
     `values` are those of flags and variables, by name. What is `known` by a start goes before what vLLM was `asked`.
     """
-    entry = models.of_facts(facts) if facts else models.find(model)
+    entry = models.of_facts(facts, _length(values, 0)) if facts else models.find(model)
     checkpoint = _checkpoint(entry, model)
     share = _share(values)
     if entry is None:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import formats
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Model
 
@@ -41,6 +42,7 @@ class Bound:
     plain: float = 0.0  # one token for each reading of the active weights
     accepted: float = 0.0  # tokens of one step with these draft tokens; 0: none, or nobody knows
     drafts: int = 0  # draft tokens that were asked for
+    method: str = ""  # that proposes them
     hosts: int = 1
     tensor: int = 1  # of them, how many share each layer
     read: float = 0.0  # GB of weights for each token
@@ -92,12 +94,12 @@ class Bound:
 
 def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any], tensor: int = 0) -> Bound:
     """`draft`: the fields of --speculative-config. `tensor`: the hosts that share a layer; 0: as the plan chooses."""
-    asked = draft.get("num_speculative_tokens")
-    tokens = asked if isinstance(asked, int) else 0
+    asked = str(draft.get("num_speculative_tokens"))  # a text where a flag of its own says it
+    tokens = int(asked) if re.fullmatch("[0-9]{1,9}", asked) else 0
     tensor = tensor or memory_fit.parallel(model.geometry, hosts)[0]
     limit = bandwidth_limit(model, checkpoint) * tensor
-    step, read = accepted(checkpoint.id, draft), read_gb(model, checkpoint)
-    return Bound(limit, step, tokens, hosts, tensor, read, model.geometry.layers)
+    step, read = accepted(checkpoint.id, speculation.method(draft), tokens), read_gb(model, checkpoint)
+    return Bound(limit, step, tokens, speculation.method(draft), hosts, tensor, read, model.geometry.layers)
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
@@ -148,9 +150,9 @@ def _used(read: float) -> tuple[float, float, float]:
     return middle * fit["used_low"], middle, middle * fit["used_high"]
 
 
-def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:
-    """Tokens of one step with these draft tokens, where the catalog knows; else 0."""
-    wanted = (checkpoint.lower(), draft.get("method"), draft.get("num_speculative_tokens"))
+def accepted(checkpoint: str, method: str, tokens: int) -> float:
+    """Tokens of one step with so many draft tokens, where the catalog knows; else 0."""
+    wanted = (checkpoint.lower(), method, tokens)
     for entry in catalog.load("models")["drafts"]:
         if (entry["model"].lower(), entry["method"], entry["tokens"]) == wanted:
             return float(entry["value"])
@@ -175,7 +177,9 @@ def expected(model: Model, checkpoint: Checkpoint, hosts: int, version: str | No
 def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
     if recipe.measured is None:
         return None
-    drafts = f"{recipe.draft['num_speculative_tokens']} draft tokens" if recipe.draft else "no draft tokens"
+    method = speculation.method(recipe.draft)
+    by = f" by {method}" if method else ""
+    drafts = f"{recipe.draft['num_speculative_tokens']} draft tokens{by}" if recipe.draft else "no draft tokens"
     return Expected(
         tokens=(recipe.measured.decode, recipe.measured.decode),
         hosts=recipe.hosts,
@@ -185,5 +189,7 @@ def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
         confidence=recipe.confidence,
         quantization=checkpoint.quantization,
         drafts=bool(recipe.draft),
+        method=method,
+        count=recipe.draft.get("num_speculative_tokens", 0),
         version=recipe.version,
     )

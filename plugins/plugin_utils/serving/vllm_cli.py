@@ -101,6 +101,16 @@ class Words:
     wrong: list[tuple[str, str, str]] = field(default_factory=list)  # (id of the objection, fact, way out)
 
 
+def wrong_version(text: str) -> str:
+    """What is wrong with a version of vLLM that somebody wrote; empty where it is one, or none was written."""
+    if re.fullmatch(r"([0-9]+[.][0-9]+[.]([0-9]+|dev[0-9]+)[a-z0-9.+]*)?", text):  # without tags: 0.1.dev20482+g83cb
+        return ""
+    return (
+        f'{text}. Write vLLM\'s whole version as a text, for example "0.19.0": '
+        "`python3 -c 'import vllm; print(vllm.__version__)'` says it in the image"
+    )
+
+
 def release(version: str | None) -> Version | None:
     """The release that a version is, or is on its way to: 0.18.3.dev17+gce88 is 0.18.3. None: unknown.
 

@@ -64,6 +64,12 @@ class Wanted:
             said.append(f"--max-model-len {one.max_model_len}")
         if self.requests > 1 and self.length and (one := fit(replace(self, requests=1))):
             said.append(f"--concurrency {max(1, int(one.sequences))}")
+        if self.requests > 1 and not self.length and fit(replace(self, requests=1)):
+            few, many = 1, self.requests
+            while many - few > 1:
+                middle = (few + many) // 2
+                few, many = (middle, many) if fit(replace(self, requests=middle)) else (few, middle)
+            said.append(f"--concurrency {few}")
         if self.share and (one := fit(replace(self, share=0.0))) and one.utilization > self.share:
             gib, service = (
                 math.ceil(one.utilization * one.total),

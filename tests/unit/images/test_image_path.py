@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
-from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker, ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images import build, build_steps, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer, vllm_image
@@ -130,7 +130,7 @@ class Builder:
         if step == "examine":
             base_facts, _, below = docker.examined(request["base"], self.docker, self.docker.saved)
             found_facts, found, told = docker.examined(made.candidate, self.docker, self.docker.saved)
-            differs = difference.of(below, told, found)
+            differs = build_steps.difference(below, told, found)
             both = {"facts": found_facts, "base_facts": base_facts, "inside": INSIDE, "base_inside": INSIDE}
             return {"difference": differs, **both}
         if step == "serve":

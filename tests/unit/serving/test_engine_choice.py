@@ -64,3 +64,8 @@ def test_where_vllm_cannot_another_one_is_named(monkeypatch: pytest.MonkeyPatch)
     found = replace(planned(gib=20), memory_gib=121)
     assert found.checkpoint is None and found.comparison.best == "llama_cpp"
     assert any("examples/recipes/aa-ling-3.0-flash-dspark.yml" in text for _, text in found.comparison.labelled)
+
+
+def test_a_warning_is_no_known_break() -> None:
+    line = serving_plan.plan("Qwen/Qwen3-8B", [121 * GIB], "my/own:1").comparison.choices[0].line
+    assert "version_unknown" in line and "known to break" not in line

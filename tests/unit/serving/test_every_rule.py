@@ -272,6 +272,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(f"{MTP} --enable-prefix-caching --no-async-scheduling", traits=GDN),
     ),
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
+    "ngram_hybrid": (
+        made('--speculative-config {"method":"ngram","num_speculative_tokens":3}', traits=GDN),
+        made('--speculative-config {"method":"ngram","num_speculative_tokens":3}', traits=MOE),
+    ),
     "dflash_attention_026": (
         made(f"{DFLASH}}}", version="0.26.0", traits=GDN),
         made(f'{DFLASH},"attention_backend":"FLEX_ATTENTION"}}', version="0.26.0", traits=GDN),
@@ -402,7 +406,14 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(traits=SEES, listen=LAN),
         made("--allowed-media-domains example.com", traits=SEES, listen=LAN),
     ),
-    "cuda_13_2_driver": (made(cuda="13.2.1", driver="580.142"), made(cuda="13.2.1", driver="595.10")),
+    "cuda_13_2_driver": (
+        made(cuda="13.2.1", driver="580.142"),
+        made(cuda="13.4", driver="580.142", image="nvcr.io/nvidia/vllm:26.08-py3"),
+    ),
+    "cuda_13_2_entrypoint": (
+        made(cuda="13.4", driver="580.142", image="nvcr.io/nvidia/vllm:26.08-py3"),
+        made(cuda="13.4", driver="595.10", image="nvcr.io/nvidia/vllm:26.08-py3"),
+    ),
     "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
     "layers_uneven": (made("-tp 3", hosts=3, uneven="8 KV heads do not divide by 3"), made("-tp 3", hosts=3)),
     "nccl_2_28_9": (made(hosts=2), made("--enforce-eager", hosts=2)),

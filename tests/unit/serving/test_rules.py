@@ -158,11 +158,11 @@ def test_without_a_version_rules_that_depend_on_it_warn_at_most() -> None:
 @pytest.mark.parametrize("version", [None, "0.1.dev20073+g8e685d198"])
 def test_rules_of_old_releases_are_one_line_where_no_release_is_known(version: str | None) -> None:
     found = {each.id: each for each in judge(profile(version=version, quantization="nvfp4", traits=frozenset({"moe"})))}
-    left = found["version_unknown"].text.partition("; not judged: ")[2].partition(":")[0].split(", ")
+    left = found["version_unknown"].text.partition("; not judged are ")[2].partition(";")[0].split(", ")
     assert {"nvfp4_moe", "nvfp4_linear", "nvfp4_young"} <= set(left) and not found.keys() & set(left)
     assert "cold_load_023" not in left  # matches whatever is served
     assert "nvfp4_native" not in left  # a note
-    assert "; not judged: " not in only("version_unknown", profile(version=version)).text
+    assert "; not judged are " not in only("version_unknown", profile(version=version)).text
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,15 @@ def test_a_hybrid_is_safe_without_one_of_the_three(args: str) -> None:
     drafts = '--speculative-config {"method":"mtp"}' if args else ""
     hybrid = profile(f"{drafts} {args}", traits=frozenset({"dense", "gdn_hybrid"}), version="0.28.0")
     assert not {"hybrid_drafts", "hybrid_drafts_default"} & set(ids(judge(hybrid)))
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.28.0", "0.33.0"])
+def test_ngram_on_a_hybrid_is_one_warning_and_its_way_out_is_judged_well(version: str) -> None:
+    hybrid = profile("--spec-method ngram --spec-tokens 3", traits=frozenset({"dense", "gdn_hybrid"}), version=version)
+    found = ids(judge(hybrid), "warn")
+    assert "ngram_hybrid" in found and not {"hybrid_drafts", "hybrid_drafts_default"} & set(found)
+    out = profile("--spec-method mtp --spec-tokens 3 --no-async-scheduling", traits=hybrid.traits, version=version)
+    assert not {"ngram_hybrid", "hybrid_drafts", "hybrid_drafts_default", "mtp_async"} & set(ids(judge(out)))
 
 
 def test_an_unknown_model_has_only_rules_that_need_no_knowledge_of_it() -> None:

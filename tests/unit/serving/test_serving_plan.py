@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     speed,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import PlanError, plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_rules import Command
@@ -257,3 +259,37 @@ def test_the_table_of_the_manual_is_current() -> None:
     table = "\n".join(serving_plan.table())
     assert table in MANUAL.read_text(encoding="utf-8")
     assert table.count("\n") == 2 * len(models.models()) + 1
+
+
+@pytest.mark.parametrize("version", ["v0.28.0", "0.28", "newest", "-1"])
+def test_a_version_that_the_role_would_refuse_is_no_line_of_a_plan(version: str) -> None:
+    with pytest.raises(PlanError, match="whole version"):
+        plan("Qwen/Qwen3-8B", ONE, "my/own:1", version)
+
+
+def test_too_many_requests_are_answered_with_the_most_that_fit() -> None:
+    found = plan("Qwen/Qwen3-8B", ONE, concurrency=100_000)
+    said = re.search(r"ask for what fits: --concurrency ([0-9]+)", "\n".join(found.lines()))
+    assert said and plan("Qwen/Qwen3-8B", ONE, concurrency=int(said[1])).checkpoint
+
+
+def test_a_context_that_nobody_says_is_vllms_own_or_what_is_asked_for(tmp_path: Path) -> None:
+    said = {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    facts = sources.find(str(tmp_path))
+    for asked, taken in ((0, 2048), (8192, 8192)):
+        found = plan(str(tmp_path), ONE, facts=facts, max_model_len=asked)
+        assert found.fit and found.fit.max_model_len == taken and found.fit.need["kv_cache"] > 0
+
+
+def test_weights_that_nobody_says_do_not_fit_and_are_not_0_gib(tmp_path: Path) -> None:
+    said = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    found = plan(str(tmp_path), ONE, facts=sources.find(str(tmp_path))).lines()[0:4]
+    text = " ".join(" ".join(found).partition("image ")[0].split())
+    assert "nobody says how large it is" in text and "fits" not in text and "0 GiB" not in text
+
+
+def test_a_published_figure_names_the_method_of_its_drafts() -> None:
+    ngram = {"speculative-config": '{"method": "ngram", "num_speculative_tokens": 3}'}
+    assert "3 draft tokens by mtp" in plan("Qwen/Qwen3.6-35B-A3B", ONE, settings=ngram).published

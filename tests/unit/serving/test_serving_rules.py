@@ -202,7 +202,7 @@ def test_a_version_is_written_out(version: Any) -> None:
 
 
 def test_the_driver_is_the_hosts() -> None:
-    newer = SAID | {"vllm_image": "nvcr.io/nvidia/vllm:26.08-py3"}
+    newer = SAID | {"vllm_image": "nvcr.io/nvidia/vllm:26.05-py3"}
     found = [ids(render("vllm", View("spark-a", spark(driver=driver), newer))) for driver in ("580.142", "595.58.03")]
     assert ["cuda_13_2_driver" in each for each in found] == [True, False]
 

@@ -152,6 +152,19 @@ def test_what_was_measured_with_another_version_is_no_expectation() -> None:
     assert "how many of 5 are accepted, the catalog does not know" in older.speed
 
 
+def test_draft_tokens_are_seen_however_they_are_written() -> None:
+    found = plan(DENSE, [SPARK], settings={"--spec-method": "mtp", "--spec-tokens": "5"})
+    assert found.expectation == "28.41 tok/s" and not found.published
+
+
+@pytest.mark.parametrize(
+    "draft", ['{"method": "ngram", "num_speculative_tokens": 5}', '{"method": "mtp", "num_speculative_tokens": 2}']
+)
+def test_what_was_measured_with_other_draft_tokens_is_no_expectation(draft: str) -> None:
+    found = plan(DENSE, [SPARK], settings={"speculative-config": draft})
+    assert found.measured is None and "28.41" in found.published and found.expectation == "7.6 to 9.7 tok/s"
+
+
 def test_accepted_draft_tokens_count_where_they_are_known() -> None:
     bound = speed.Bound(plain=10, accepted=3.0, drafts=4, read=27.3)
     found, plain = speed.predicted(bound), speed.predicted(replace(bound, accepted=0.0))

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import setti
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import widening as vllm_widening
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, lora, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, lora, speculation, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import AUTO, Engine
 
@@ -32,7 +32,6 @@ _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
 _IMAGE_BY_TAG = re.compile(r"\w[\w./:-]*\Z")
 _NOT_ACCEPTED = re.compile(r":(candidate|refused)-[0-9a-f]{12}(@|\Z)")  # tags of the role vllm_image
-_VERSION = re.compile(r"([0-9]+[.][0-9]+[.]([0-9]+|dev[0-9]+)[a-z0-9.+]*)?\Z")  # without tags: 0.1.dev20482+g83cb
 _SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of some: -n is --nnodes, -r --node-rank
 _HEADER = re.compile(r"[!-~]*\Z")
 _TOKEN = re.compile(r"[!-~]{32,}\Z")
@@ -66,11 +65,8 @@ def refusals(view: View, settings: VllmSettings, memory_gib: float | None = None
     ):
         yield from check(view, settings)
     yield from _share(settings, memory_gib)
-    if not _VERSION.match(settings.vllm_version):
-        yield (
-            f'vllm_version is {settings.vllm_version}. Write vLLM\'s whole version as a text, for example "0.19.0": '
-            "`python3 -c 'import vllm; print(vllm.__version__)'` says it in the image."
-        )
+    if wrong := vllm_cli.wrong_version(settings.vllm_version):
+        yield f"vllm_version is {wrong}."
 
 
 def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, engine: Engine) -> Iterator[str]:

@@ -35,7 +35,7 @@ class Choice:
 
     @property
     def line(self) -> str:
-        known = f"; known to break: {', '.join(self.breaks)}" if self.breaks else ""
+        known = f"; objections: {', '.join(self.breaks)}" if self.breaks else ""
         recipe = f"; examples/recipes/{self.recipe}.yml" if self.recipe else ""
         return f"{ENGINES[self.engine].title}: {self.text}{known}{recipe}"
 

@@ -90,6 +90,8 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     besides = hidden + parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
     uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
     kinds = attention.kept(text, layers, empty=uncached)
+    weights, context = _weights(files, count, spent) or _by_config(counted, besides, bits), _context(text, tokenizer)
+    _told(text, weights, context)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -103,14 +105,14 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         parameters=counted.total + besides,
         active=counted.active,
         parts=_parts(counted, besides, bits, kept[0] == "other"),
-        weights=_weights(files, count, spent) or _by_config(counted, besides, bits),
+        weights=weights,
         attention=kinds,
         layers=count,
         hidden=text.whole(*layer_reader.HIDDEN),
         vocabulary=text.whole(*layer_reader.WORDS),
         query_heads=text.layered(*layer_reader.QUERY_HEADS),
         widths=parameters.widths(text, layers),
-        context=_context(text, tokenizer),
+        context=context,
         scaling=_scaling(text)[0],
         experts=parameters.experts(text),
         vision=encoder is not None or hidden > 0,
@@ -194,7 +196,8 @@ def _layers(text: Fields) -> int:
             "(--facts FILE): id, architecture, weights and attention"
         )
     if not 1 <= count <= limit("layers"):
-        raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
+        name = next((each for each in layer_reader.COUNT if text.has(each)), layer_reader.COUNT[0])
+        raise text.wrong(name, text.data.get(name, count), f"a number from 1 to {limit('layers')}")
     return count
 
 
@@ -209,6 +212,20 @@ def _context(text: Fields, tokenizer: Fields | None) -> int:
     if isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < (found or limit("number")):
         found = int(said)
     return found
+
+
+def _told(text: Fields, weights: Weights, context: int) -> None:
+    """Doubt what nobody says, for nothing is 0."""
+    if not weights.total:
+        text.doubt(
+            f"{text.file} does not say how large its weights are, so they are missing from the sum of the memory"
+        )
+    if not context:
+        usual = catalog.load("model_facts")["usual"]["context"]["value"]
+        text.doubt(
+            f"{text.file} does not say how long a context it was made for, so {usual:,} tokens count, or what "
+            "--max-model-len asks for"
+        )
 
 
 def _scaling(text: Fields) -> tuple[str, float, int]:

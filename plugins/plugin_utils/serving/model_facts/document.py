@@ -107,6 +107,8 @@ def _weights(said: Fields) -> Weights:
     types = found.child("by_type")
     by_type = {name: types.whole(name) for name in types.data} if types else {}
     if found.has("gib"):
+        if found.number("gib") <= 0:
+            raise found.wrong("gib", found.data["gib"], "a number above 0")
         by_type = {"": int(found.number("gib") * 2**30)}
     return Weights(by_type, found.whole("draft"), found.whole("vision"), found.text("basis", default="facts"))
 

@@ -237,6 +237,9 @@ def _own(config: Fields, count: int) -> list[bool]:
         factor = max(1, config.whole("cla_share_factor", default=1))
         return [index % factor == 0 for index in range(count)]
     shared = config.whole("num_kv_shared_layers")
+    if shared >= count:  # some layer must have what the others share
+        config.doubt(f"{config.where('num_kv_shared_layers')} is {shared} of {count} layers, so it counts as not there")
+        shared = 0
     return [index < count - shared for index in range(count)]
 
 

@@ -72,7 +72,11 @@ def experts(config: Fields) -> Experts:
     )
     shared = config.layered("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
     wide = config.whole(*_SHARED_WIDTH)
-    return Experts(count, min(per_token, count), shared or int(wide > 0 or config.has("intermediate_size_mlp")))
+    if count and not per_token:
+        config.doubt(f"{config.file} does not say how many of {count} experts a token goes through, so all are counted")
+    return Experts(
+        count, min(per_token or count, count), shared or int(wide > 0 or config.has("intermediate_size_mlp"))
+    )
 
 
 def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:

@@ -195,7 +195,7 @@ class Fields:
 
 
 def _kind(value: Any) -> str:
-    return {list: "list", dict: "object", str: "text", bool: "boolean"}.get(type(value), "number")
+    return {list: "list", dict: "object", str: "text", bool: "boolean", type(None): "null"}.get(type(value), "number")
 
 
 def _shown(value: Any) -> str:

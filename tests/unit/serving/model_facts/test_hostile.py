@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
@@ -46,7 +46,9 @@ def said(root: Path) -> str:
         ({**GOOD, "hidden_size": True}, "hidden_size is True; expected a whole number"),
         ({**GOOD, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected a number from 1 to 2000"),
         ({**GOOD, "num_hidden_layers": None}, "says of no model how many layers it has"),
-        ({**GOOD, "num_hidden_layers": 0}, "num_hidden_layers is None; expected a number from 1"),
+        ({**GOOD, "num_hidden_layers": 0}, "num_hidden_layers is 0; expected a number from 1"),
+        ({**GOOD, "num_hidden_layers": "36"}, "num_hidden_layers is '36'; expected a number from 1"),
+        ("null", "holds a null; expected an object"),
         ({**GOOD, "architectures": ["A" * 10**6]}, "architectures[0] has 1000000 characters; at most 10000"),
         ({**GOOD, "model_type": "m" * 10**6}, "model_type has 1000000 characters"),
         ({**GOOD, "hidden_size": float("nan")}, "hidden_size is nan; expected a whole number"),
@@ -70,6 +72,10 @@ def test_a_wrong_configuration(content: Any, words: str, tmp_path: Path) -> None
         ({"num_key_value_heads": -1}, "num_key_value_heads is -1; expected a number from 0"),
         ({"tie_word_embeddings": "\x1b[2J"}, r"tie_word_embeddings is '\x1b[2J'; expected true or false"),
         ({"full_attention_interval": [1]}, "full_attention_interval is a list here, of which the largest number"),
+        (
+            {"num_experts": 8, "num_experts_per_tok": 0},
+            "how many of 8 experts a token goes through, so all are counted",
+        ),
         ({"sliding_window": True}, "sliding_window is True; expected a whole number"),
         ({"num_experts": 8, "moe_layers_enum": "1," + "9" * 5000, "top_k": "x"}, ""),
     ],
@@ -81,6 +87,24 @@ def test_a_value_of_another_kind_is_a_doubt_and_never_a_smaller_cache(
     found = sources.find(str(written(tmp_path, {**GOOD, **more})))
     assert doubt in " ".join(found.doubts)
     assert _kept(found) >= _kept(plain) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "doubt"),
+    [
+        ("max_position_embeddings", None, "how long a context it was made for"),
+        ("max_position_embeddings", -1, "how long a context it was made for"),
+        ("hidden_size", 0, "how large its weights are"),
+        ("num_kv_shared_layers", 2, "num_kv_shared_layers is 2 of 2 layers"),
+    ],
+)
+def test_what_nobody_says_is_a_doubt_and_no_silent_zero(name: str, value: Any, doubt: str, tmp_path: Path) -> None:
+    found = sources.find(str(written(tmp_path, {**GOOD, "head_dim": 16, name: value})))
+    assert doubt in " ".join(found.doubts) and _kept(found) > 0
+
+
+def test_a_whole_configuration_has_no_doubt(tmp_path: Path) -> None:
+    assert not sources.find(str(written(tmp_path))).doubts
 
 
 def _kept(found: ModelFacts) -> int:
@@ -232,3 +256,11 @@ def test_a_wrong_file_of_facts(content: Any, words: str, tmp_path: Path) -> None
     with pytest.raises(FactsError, match="facts") as error:
         sources.find("a/b", file=file)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("gib", [-5, 0])
+def test_weights_written_by_hand_are_above_0(gib: float) -> None:
+    cache = [{"kind": "full", "layers": 2, "kv_heads": 2, "key_dim": 16, "value_dim": 16}]
+    content = {"id": "a/b", "architecture": "X", "attention": cache, "weights": {"gib": gib}}
+    with pytest.raises(FactsError, match=f"weights.gib is {gib}; expected a number above 0"):
+        document.read(json.dumps(content).encode(), "facts.json")
