@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
-from gb10_fleet import way
+from gb10_fleet import passwords, way
 from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Inventory, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
@@ -95,8 +95,10 @@ def logs(
     journal = f"journalctl --no-pager --output=short-iso --lines={lines} --unit={unit}" + (
         " --follow" if follow else ""
     )
-    # The journal is for root and for the group adm.
-    command = f"if sudo -n true 2>/dev/null; then exec sudo -n {journal}; fi; exec {journal}"
+    # The journal is for root and for the group adm. A password comes on standard input, and only sudo may read it.
+    secret = passwords.typed.get(passwords.BECOME, "")
+    other = f"sudo -S -p '' {journal}" if secret else journal
+    command = f"if sudo -n true 2>/dev/null; then exec sudo -n {journal} </dev/null; fi; exec {other}"
     try:
         found, report = way.find(order, row.host, service, command=command)
     except way.NoWay as error:
@@ -104,22 +106,29 @@ def logs(
     if found is None or found.command is None:
         _lost(order, report)
     print(printable(f"{service} on {row.host}: {unit}"), file=sys.stderr)
-    raise typer.Exit(_show(found.command))
+    status = _show(found.command, secret)
+    if status == way.NO_LOGIN:
+        _end(f"{row.host}: {found.no_login()}", order)
+    raise typer.Exit(Outcome.failed if status else Outcome.done)
 
 
-def _show(command: Sequence[str]) -> int:
-    """Print what it says, line by line, and end with it."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        while line := process.stdout.readline(_LONGEST):  # type: ignore[union-attr]
-            print(printable(line.decode(errors="replace").rstrip("\n"), "\t"), flush=True)
-        return Outcome.done if process.wait() == 0 else Outcome.failed
-    except KeyboardInterrupt:
-        return Outcome.done
-    finally:
-        with contextlib.suppress(OSError):
-            process.terminate()
-        process.wait()
+def _show(command: Sequence[str], secret: str) -> int:
+    """Print what it says, line by line, and return its exit status; 0 of one that was interrupted."""
+    pipe = subprocess.PIPE
+    with passwords.for_ssh(command) as (words, environment):
+        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, env=environment)
+        try:
+            with contextlib.suppress(OSError), process.stdin:  # type: ignore[union-attr]  # it may have ended before
+                process.stdin.write(f"{secret}\n".encode() if secret else b"")  # type: ignore[union-attr]
+            while line := process.stdout.readline(_LONGEST):  # type: ignore[union-attr]
+                print(printable(line.decode(errors="replace").rstrip("\r\n"), "\t"), flush=True)
+            return process.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            with contextlib.suppress(OSError):
+                process.terminate()
+            process.wait()
 
 
 def _one(order: Order, service: str | None, *, serving: bool) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -11,12 +12,14 @@ from typing import Any, NoReturn
 
 import typer
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import together
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
 from gb10_fleet import home, passwords
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
+# A task of Ansible's own way that did not become root: it says no more.
+_NO_ROOT = re.compile(r"(Task failed: )?((Missing|Incorrect) \w+ password)")
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
@@ -89,8 +92,9 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
     answered = [host for host in report.messages if host not in report.silent]
     for host in [*answered, *sorted(report.messages.keys() & report.silent.keys())]:
         for text in report.messages[host] if host not in but else ():
-            finding = report.silent.get(host)
-            if finding and text == finding.fact:
+            no_root = from_failure(host, text) if _NO_ROOT.fullmatch(text) else None
+            finding = no_root or report.silent.get(host)
+            if finding and (no_root or text == finding.fact):
                 lines.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
             else:
                 lines += [(f"{host}: {line.removeprefix(f'{host}: ')}", "") for line in text.splitlines()]

@@ -133,7 +133,7 @@ def place(root: bool) -> tuple[Path, list[str]]:
 
 def no_consent(lacking: Sequence[str]) -> str:
     """Return what is said where hosts lack the consent."""
-    return f"a switch without you needs your consent: set {CONSENT}: true for {some(lacking)}"
+    return f"a switch without you needs your consent: set {CONSENT}: true in the inventory for {some(lacking)}"
 
 
 def refuse(timer: Timer, run: Run) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shlex
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CONNECTION, BECOME, VAULT = "--connection-password-file", "--become-password-file", "--vault-password-file"
@@ -49,6 +51,51 @@ def handed_over(folder: Path) -> Iterator[list[str]]:
     finally:
         for pipe in pipes.values():  # one that nobody has read; its writer waits for a reader
             os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+
+
+@contextlib.contextmanager
+def held_back(option: str) -> Iterator[None]:
+    """Keep one from the playbooks that run meanwhile."""
+    secret = typed.pop(option, "")
+    try:
+        yield
+    finally:
+        typed.update({option: secret} if secret else {})
+
+
+# Ansible forbids ssh to ask where it has no password itself. Of two words on an option ssh takes the first.
+_MAY_ASK = {
+    "BatchMode": "no",
+    "NumberOfPasswordPrompts": "1",
+    "PasswordAuthentication": "yes",
+    "KbdInteractiveAuthentication": "yes",
+    "PreferredAuthentications": "publickey,password,keyboard-interactive",
+}
+# ssh may ask for other things too, as whether a host key is right: no password is the answer to those.
+_ASKED = """#!/bin/sh
+case $1 in *assword*) IFS= read -r word < {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
+"""
+
+
+@contextlib.contextmanager
+def for_ssh(command: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str] | None]]:
+    """A command line of ssh and its environment, with which it has the typed password where the host wants one."""
+    secret = typed.get(CONNECTION)
+    if not secret or Path(command[0]).name != "ssh":
+        yield [*command], None
+        return
+    with tempfile.TemporaryDirectory(prefix="gb10-ssh-") as folder:  # only this user can look into it
+        pipe, program = Path(folder, "password"), Path(folder, "asked")
+        os.mkfifo(pipe, 0o600)
+        program.write_text(_ASKED.format(pipe=shlex.quote(str(pipe))), encoding="utf-8")
+        program.chmod(0o700)
+        threading.Thread(target=_write, args=(pipe, secret), daemon=True).start()
+        words = [word for name, value in _MAY_ASK.items() for word in ("-o", f"{name}={value}")]
+        asks = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"}
+        try:
+            yield [command[0], *words, *command[1:]], {**os.environ, **asks}
+        finally:
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # its writer waits for a reader
 
 
 def _write(pipe: Path, secret: str) -> None:

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Answer
 
+from gb10_fleet import passwords
 from gb10_fleet.playbook import Order, Report, run
 
 _LINE = 2**20  # bytes of one event of an answer; a longer one is not ours
+NO_LOGIN = 255  # as ssh ends where it did not come in
 _SAID = 2**14  # bytes of what a server says of an error, and of what ssh says
 
 
@@ -34,6 +36,13 @@ class Way:
     command: Sequence[str] | None
     key: str = field(default="", repr=False)
     look: Sequence[str] | None = None  # what has to end well before anything is sent
+    copy: str = ""  # the command that puts this user's key on the host
+
+    def no_login(self) -> str:
+        """Say that ssh was not let in, and what helps."""
+        if passwords.CONNECTION in passwords.typed:
+            return f"ssh was not let in with a key or with the password. Fix: type it anew, or {self.copy}"
+        return f"ssh has no key that the host takes. Fix: put yours there: {self.copy}, or add -k and type its password"
 
 
 def find(order: Order, host: str, service: str, **more: str) -> tuple[Way | None, Report]:
@@ -41,13 +50,16 @@ def find(order: Order, host: str, service: str, **more: str) -> tuple[Way | None
     with tempfile.TemporaryDirectory(prefix="gb10-way-") as folder:  # only this user can look into it
         file = Path(folder, "way.json")
         wanted = {"gb10_way": {"service": service, "file": str(file), **more}}
-        _, report = run(replace(order, playbook="gb10.fleet.way", limit=host, variables=wanted, asks={}), quiet=True)
+        with passwords.held_back(passwords.CONNECTION):  # ssh itself is given it, or Ansible would type for it
+            _, report = run(
+                replace(order, playbook="gb10.fleet.way", limit=host, variables=wanted, asks={}), quiet=True
+            )
         if not file.exists():
             return None, report
         said = json.loads(file.read_text(encoding="utf-8"))
     if "problem" in said:
-        raise NoWay(f"{host}: {said['problem']}. Put your key there: ssh-copy-id USER@{host}")
-    return Way(said["command"], said["key"], said.get("look")), report
+        raise NoWay(f"{host}: {said['problem']}")
+    return Way(said["command"], said["key"], said.get("look"), said.get("copy", "")), report
 
 
 @contextmanager
@@ -67,8 +79,8 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     ours, theirs = socket.socketpair()
     ours.settimeout(timeout_s)
     connection.sock = ours
-    with tempfile.TemporaryFile() as errors, theirs:
-        tunnel = subprocess.Popen([*way.command], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors)
+    with tempfile.TemporaryFile() as errors, theirs, passwords.for_ssh(way.command) as (words, environment):
+        tunnel = subprocess.Popen(words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors, env=environment)
         theirs.close()
         try:
             yield connection
@@ -86,7 +98,10 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
 
 def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:
     """Yield the pieces of an answer as they come, each as `text` or `thought`. Waits `timeout_s` for the next one."""
-    if way.look and not _ends_well(way.look, timeout_s):
+    status = _status(way.look, timeout_s) if way.look else 0
+    if status == NO_LOGIN:
+        raise NoWay(way.no_login())
+    if status != 0:
         raise NoWay(
             "the unit does not say that its container listens there, so nothing was sent. Fix: gb10 logs says why"
         )
@@ -107,14 +122,16 @@ def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Ite
                 heard.until = time.monotonic() + timeout_s
 
 
-def _ends_well(command: Sequence[str], timeout_s: float) -> bool:
-    """Tell whether it does, in time. What the host says on the way is not kept: it may be without an end."""
+def _status(command: Sequence[str], timeout_s: float) -> int | None:
+    """Return how it ends; None where not in time. What the host says is not kept: it may be without an end."""
     nothing = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdin=nothing, stdout=nothing, stderr=nothing, check=False, timeout=timeout_s)
+        with passwords.for_ssh(command) as (words, environment):
+            return subprocess.run(
+                words, stdin=nothing, stdout=nothing, stderr=nothing, check=False, timeout=timeout_s, env=environment
+            ).returncode
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        return None
 
 
 def _piece(data: bytes) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted, printable, write
 
 from gb10_fleet.ending import told
@@ -123,7 +124,8 @@ def _applied(order: Order, person: Person) -> dict[str, Any]:
         look = _Look(order, 1)
         fleet, writer = look.fleet, look.fleet.switch.writer
         if not fleet.consent:
-            raise Stop("gb10_switch_allow_apply is not true: docs/consent.md. Nothing was changed", Outcome.refused)
+            ways = give("gb10_switch_allow_apply")
+            raise Stop(f"to change the switch needs your consent: {ways}. Nothing was changed", Outcome.refused)
         if writer is None:
             raise Stop("gb10_switch.apply_user names no account that may change the switch", Outcome.refused)
         if fleet.serving:

@@ -37,14 +37,16 @@ class ActionModule(OwnAction):
         name = task_vars["inventory_hostname"]
         said: dict[str, Any] = {"key": options["key"]}
         try:
-            variables = task_vars["hostvars"].raw_get(name)
-            target = scan.Routes(self).target(
-                name, variables, options["command"] or options["look"] or "true", _Nothing()
-            )
+            variables, routes = task_vars["hostvars"].raw_get(name), scan.Routes(self)
+            said["copy"] = routes.copies_key(variables)
+            target = routes.target(name, variables, options["command"] or options["look"] or "true", _Nothing())
             said["command"] = _command(target.command, options["forward"])
             said["look"] = _command(target.command, None) if options["look"] else None
         except scan.NeedsPassword:
-            said["problem"] = "its connection needs a typed password, and this command logs in with keys only"
+            said["problem"] = (
+                "its password comes from the inventory or a file, and this command takes none from there. Fix: put"
+                f" your key there: {said['copy']}, or take the password out and add -k"
+            )
         except AnsibleError as error:
             said["problem"] = printable(str(error))
         file = Path(options["file"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Patient, Said, Unsure
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, hidden
 
 
 def _somebody_computes(patient: Patient) -> str | None:
@@ -33,11 +33,11 @@ def check_returned(patient: Patient) -> Iterator[Said]:
     if missing:
         yield Unsure("memory_not_returned", patient.why(f"memory.{missing[0]}"))
         return
-    hidden = memory["total_bytes"] - sum(memory[name] for name in ACCOUNTS)  # type: ignore[literal-required]
-    if hidden >= patient.limit("hidden_gib") * GIB:
-        fact = (
-            f"{hidden / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only"
-        )
+    if (lost := hidden(memory)) is None:
+        yield Unsure("memory_not_returned", "/proc/meminfo says that more is available than all that it accounts for")
+        return
+    if lost >= patient.limit("hidden_gib") * GIB:
+        fact = f"{lost / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only"
         yield patient.say("memory_not_returned", fact)
 
 

@@ -32,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import gone_again
+from ansible_collections.gb10.fleet.plugins.module_utils.system import consent
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry, Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -95,10 +96,10 @@ def take_back(
         asked: dict[str, list[str]] = {}
         for item in plan.pending:
             asked.setdefault(item.consent, []).append(f"{item.action} {item.resource.label}")
-        words = ", ".join(f"{consent}: true (to {', '.join(what)})" for consent, what in asked.items())
+        words = "; ".join(f"{name}, to {', '.join(what)}" for name, what in asked.items())
         ends = foreign_containers.ended(plan, system)
         words += f", which ends {', '.join(ends)}" if ends else ""
-        raise HostError(f"the way back needs your consent: set {words}; nothing was changed")
+        raise HostError(f"the way back needs your consent ({words}): {consent.give(*asked)}; nothing was changed")
     rest = manifests.ended(manifests.without(known, roles, labels))
     if check_mode:
         return plan.steps, rest

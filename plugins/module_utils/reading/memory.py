@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
@@ -141,6 +142,18 @@ def parse_meminfo(text: str) -> Part:
         raise Unknown(f"{MEMINFO} has no MemTotal: {quoted(text[:200])}")
     values = {name: found.get(line) for name, line in LINES.items()}
     return values, {name: f"this kernel has no {LINES[name]}" for name, value in values.items() if value is None}
+
+
+def hidden(memory: Mapping[str, Any]) -> int | None:
+    """Return the bytes that no account of the kernel has. None where a line is missing, or lines contradict each other.
+
+    What is available is a part of the accounts: free, or cache and slab that can be taken back.
+    """
+    accounts = [memory[name] for name in ACCOUNTS]
+    if None in accounts or (memory["available_bytes"] or 0) > sum(accounts):
+        return None
+    lost: int = memory["total_bytes"] - sum(accounts)
+    return max(0, lost)
 
 
 def read_pressures(host: HostReader, notes: Notes) -> Any:

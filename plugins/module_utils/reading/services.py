@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import hidden, read_memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish, read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -203,11 +203,10 @@ def memory(system: System) -> Memory | None:
         found, __ = read_memory(HostReader(system=system))
     except Unknown:
         return None
-    accounts = [found[name] for name in ACCOUNTS]
-    if found["available_bytes"] is None or None in accounts:
+    lost = hidden(found)
+    if found["available_bytes"] is None or lost is None:
         return None
-    total = found["total_bytes"]
-    return {"total": total, "available": found["available_bytes"], "hidden": max(0, total - sum(accounts))}
+    return {"total": found["total_bytes"], "available": found["available_bytes"], "hidden": lost}
 
 
 def judge(before: int | None, after: Memory | None, took_gib: float, others_gib: float, limit_gib: float) -> Returned:

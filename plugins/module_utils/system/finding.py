@@ -57,6 +57,9 @@ _HOST_KEY = re.compile(
     r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b", re.I
 )
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
+_BY_PASSWORD = re.compile(
+    r"permission denied \([\w,-]*(password|keyboard-interactive)", re.I
+)  # the host would take one
 # What is wrong before anybody logs in, and what helps.
 _AT_OUR_END = (
     (
@@ -155,17 +158,17 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
-        wrong = "the password that this run has is wrong: type it anew, or correct it where the inventory has it; or "
+        wrong = "the password that this run has is wrong: type it anew (-K), or correct it where the inventory has it"
         way_out = (
-            f"{wrong if _WRONG.search(text) else ''}let this user run sudo without a password (a file in"
-            " /etc/sudoers.d), or pass --ask-become-pass; "
-            f"check with: {try_by_hand(host, '--become')}"
+            f"{wrong if _WRONG.search(text) else 'add -K (--ask-become-pass) and type the password of sudo'}; or let"
+            " this user run sudo without a password (a file in /etc/sudoers.d); "
+            f"check with: {try_by_hand(host, '--become', '-K')}"
         )
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
     if became := _BECOME.search(text):
         way_out = (
-            "check ansible_become_method, ansible_become_exe and the password (--ask-become-pass) of this host; "
-            f"check with: {try_by_hand(host, '--become')}"
+            "check ansible_become_method, ansible_become_exe and the password (-K, --ask-become-pass) of this host; "
+            f"check with: {try_by_hand(host, '--become', '-K')}"
         )
         by = became["by"] or became["program"]
         return Finding("no_sudo", "error", host, f"{by} did not make us root: {said}", way_out)
@@ -177,7 +180,8 @@ def from_failure(
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     without = f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')" if others else ""
     if _DENIED.search(text):
-        way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{without}"
+        typed = ", or add -k (--ask-pass) and type the SSH password" if _BY_PASSWORD.search(text) else ""
+        way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{typed}{without}"
         return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
     if _TURNED_AWAY.search(text):
         way_out = (

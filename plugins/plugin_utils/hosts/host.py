@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import inventory
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
@@ -271,7 +272,7 @@ def named(host: str, text: str) -> str:
 def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
     """What an operator has to know of an answer that is no failure."""
     waiting = [
-        f"{host}: {item['resource']}: {item['action']} waits for your consent, {item['consent']}: true"
+        f"{host}: {item['resource']}: {item['action']} waits for your consent: {give(item['consent'])}"
         for item in answer["pending"]
     ]
     left = [

@@ -39,6 +39,7 @@ SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 REFUSED = 1  # where a password was wrong, or missing
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
+_KEPT_OPEN = "and a connection that is kept open types none. Fix: gb10 status --hosts looks once, and types it"
 
 
 class NeedsPassword(AnsibleError):
@@ -195,10 +196,10 @@ class Routes:
         """The command that runs `remote` on the host; NeedsPassword where it would need somebody to type one."""
         connection = self._connection(variables)
         if connection.transport == "ssh" and connection.get_option("password"):
-            raise NeedsPassword("the scan of many hosts logs in with keys only, and a password is set for this host")
+            raise NeedsPassword(f"a password of SSH is set for this host, {_KEPT_OPEN}")
         become = self._become(connection, variables)
         if become and become.get_option("become_pass"):
-            raise NeedsPassword(f"the scan of many hosts types no password, and {become.name} has one for this host")
+            raise NeedsPassword(f"a password of {become.name} is set for this host, {_KEPT_OPEN}")
         command = _as_root(become, remote, self._shell) if become else remote
         program, reply = message.program(), message.reply
         if connection.transport == "local":
@@ -207,6 +208,15 @@ class Routes:
         argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
         retries = int(connection.get_option("reconnection_retries"))
         return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries, reply)
+
+    def copies_key(self, variables: dict[str, Any]) -> str:
+        """Return the command that puts this user's key on the host; of this machine none."""
+        connection = self._connection(variables)
+        if connection.transport != "ssh":
+            return ""
+        user, port = connection.get_option("remote_user"), connection.get_option("port")
+        place = f"{user}@{connection.get_option('host')}" if user else str(connection.get_option("host"))
+        return shlex.join(["ssh-copy-id", *(["-p", str(port)] if port else []), place])
 
     def way(self, host: str, variables: dict[str, Any], remote: str, message: Message) -> Way:
         """A target, or where somebody has to type a password, Ansible's own connection, which does."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.other_docker import ROOTLESS, SNAP
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -18,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages i
 DOCKER = VendorPackages("docker", package="docker-ce", vendor="docker", whose="Docker's")
 # A hold on one of these keeps Docker from being exchanged.
 HELD_TOGETHER = ("docker-ce", "docker-ce-cli", "containerd.io")
+_GIVE = give("docker_allow_restart")
 _KEPT = "then it needs `features.cdi` in its daemon.json, and the model serves in it as it is"
 CGROUPFS = "native.cgroupdriver=cgroupfs"
 # Docker reads CDI descriptions only when told. With systemd as cgroup driver, `systemctl daemon-reload` takes the GPU
@@ -92,7 +94,7 @@ def _others(view: View, settings: DockerSettings) -> Iterator[str]:
         elif not settings.docker_allow_restart:
             yield (
                 f"{there} is installed, and this role would put docker-ce in its place and remove"
-                f" {', '.join(other['packages'])}; {_ends(other)}. Set docker_allow_restart to true for that. {keep}"
+                f" {', '.join(other['packages'])}; {_ends(other)}. To allow that, {_GIVE}. {keep}"
             )
 
 
@@ -129,8 +131,8 @@ def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[st
     if not settings.docker_allow_restart:
         yield (
             f"docker-ce {installed} is installed and docker_version asks for at least {asked}; the exchange stops"
-            f" every container on the host. Set docker_version to '{installed}' to keep what is there, or"
-            " docker_allow_restart to true to exchange it."
+            f" every container on the host. To keep what is there, set docker_version to"
+            f" '{installed}'. To exchange it, {_GIVE}."
         )
     held = [name for name in view.facts["holds"] if name in HELD_TOGETHER]
     if held:
@@ -153,12 +155,12 @@ def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, A
         yield (
             "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
             " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; the change to"
-            f" cgroupfs restarts Docker, which {_ended(docker['ends'])}: set docker_allow_restart to true when it may."
+            f" cgroupfs restarts Docker, which {_ended(docker['ends'])}. When it may, {_GIVE}."
         )
         return
     unknown = "has not said with which cgroup driver (it was asked for `docker info` and did not answer in time)"
     yield (
         f"Docker runs, and {unknown if now is None else f'its cgroup driver is {now}'}: with systemd, every `systemctl"
         " daemon-reload` would take the GPU from containers that have it from NVIDIA's hook (`--gpus`). Run again when"
-        " `sudo docker info` says cgroupfs, or set docker_allow_restart to true when containers may stop."
+        f" `sudo docker info` says cgroupfs. Or when containers may stop, {_GIVE}."
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
@@ -98,7 +99,7 @@ def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Re
     """
     consent = item.get("consent")
     consent = None if consent and consented(consent) else consent
-    asks = f"to be repaired, this needs {consent}: true" if consent else None
+    asks = f"to be repaired, this needs your consent: {give(consent)}" if consent else None
     detail = "; ".join(filter(None, (str(item.get("detail") or ""), asks)))
     return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": detail, "consent": consent}
 

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from typer.testing import CliRunner
 
-from gb10_fleet import ask_cli, cli, way
+from gb10_fleet import ask_cli, cli, passwords, way
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.services import LAYOUTS
 from tests.support.attacker import tally
@@ -215,7 +215,59 @@ def test_ask_refuses_in_words(talk: Any, found: list[dict[str, Any]], words: lis
 
 def test_a_host_that_wants_a_typed_password_is_named(talk: Any) -> None:
     result = talk(Fleet({"a": [said("chat")]}, {"key": "", "problem": "no keys"}), "ask", "Why?")
-    assert "a: no keys. Put your key there: ssh-copy-id USER@a" in result.stderr
+    assert "a: no keys" in result.stderr
+
+
+NO_KEY = "import sys; sys.stderr.write('Permission denied (publickey,password).\\r\\n'); sys.exit(255)"
+COPY = "ssh-copy-id me@192.0.2.3"
+
+
+@pytest.mark.parametrize("words", [("ask", "Why?"), ("logs", "chat")])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_host_that_takes_no_key_is_no_fault_of_the_unit(
+    talk: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], typed: bool
+) -> None:
+    monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "x"} if typed else {})
+    ssh = [sys.executable, "-c", NO_KEY]
+    result = talk(Fleet({"a": [said("chat")]}, {"command": ssh, "look": ssh, "key": "", "copy": COPY}), *words)
+    assert result.exit_code == Outcome.failed and "\\r" not in result.output and "does not say" not in result.output
+    fix = f"type it anew, or {COPY}" if typed else f"put yours there: {COPY}, or add -k"
+    assert f"a: ssh {'was not let in' if typed else 'has no key'}" in result.stderr and fix in result.stderr
+
+
+SSH = """#!/bin/sh
+printf '%s\\n' "$*" >>"${0%/*}/asked"
+[ "$("$SSH_ASKPASS" "Are you sure (yes/no)? ")" = "" ] || exit 9
+[ "$("$SSH_ASKPASS" "me@192.0.2.3's password: ")" = secret ] || exit 255
+for word; do last=$word; done
+case $last in test*) exit 0;; esac
+exec RELAY
+"""
+
+
+def test_ssh_is_given_the_typed_password_by_no_argument_and_no_variable(
+    talk: Any, model: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "secret"})
+    (tmp_path / "relay.py").write_text(RELAY)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(SSH.replace("RELAY", f"{sys.executable} {tmp_path}/relay.py {model}"))
+    ssh.chmod(0o755)
+    written = {"command": [str(ssh), "-o", "BatchMode=yes", "a"], "look": [str(ssh), "a", "test -e /x"], "key": ""}
+    result = talk(Fleet({"a": [said("chat", model)]}, written), "ask", "Why?")
+    assert (result.exit_code, result.stdout) == (0, "Blue\\x1b[31m.\nYes\n"), result.output
+    asked = (tmp_path / "asked").read_text()
+    assert "secret" not in asked and asked.count("-o BatchMode=no") == 2
+    assert passwords.typed == {passwords.CONNECTION: "secret"}
+
+
+def test_logs_give_sudo_its_password_on_standard_input(talk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "typed", {passwords.BECOME: "secret"})
+    fleet = Fleet({"a": [said("chat")]}, {"command": [sys.executable, "-c", "print(len(input()))"], "key": ""})
+    result = talk(fleet, "logs", "chat")
+    command = fleet.orders[1].variables["gb10_way"]["command"]
+    assert (result.exit_code, result.stdout) == (0, "6\n") and "secret" not in command
+    assert "</dev/null; fi; exec sudo -S -p '' journalctl" in command
 
 
 def test_logs_come_from_the_first_host_and_are_cleaned(talk: Any, capfd: pytest.CaptureFixture[str]) -> None:

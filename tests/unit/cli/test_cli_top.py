@@ -48,6 +48,13 @@ def answered(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, Any]) -> None:
     monkeypatch.setattr(top, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
 
 
+@pytest.mark.parametrize("word", ["-K", "--ask-pass"])
+def test_top_names_what_takes_a_password(word: str) -> None:
+    result = CLI.invoke(cli.app, ["top", word, "-i", "a,"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2 and "gb10 status --hosts" in result.output
+    assert "[-J]" in CLI.invoke(cli.app, ["top", "--help"], env={"COLUMNS": "200"}).output
+
+
 def test_the_fleet_and_then_the_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answered(monkeypatch, HOSTS)
     result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--state", str(tmp_path)])

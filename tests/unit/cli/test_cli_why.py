@@ -257,3 +257,11 @@ def test_the_days_bound_the_timeline_and_not_the_causes(monkeypatch: pytest.Monk
     output = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", "--days", "1"]).output
     assert "likely: the host lost its power" in output
     assert "unclean_end" not in output
+
+
+@pytest.mark.parametrize("said", ["Missing sudo password", "Task failed: Missing sudo password"])
+def test_a_password_of_sudo_that_is_missing_is_told_with_its_option(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    answered(monkeypatch, bad={"spark-a": said}, rc=2)
+    result = CLI.invoke(cli.app, ["why", "spark-a", "-i", "a,"])
+    assert f"spark-a: no_sudo: sudo was refused: {said}" in result.output, result.output
+    assert "    Fix: add -K (--ask-become-pass)" in result.output

@@ -114,7 +114,10 @@ def test_what_the_documents_would_change_is_told(plays: Plays) -> None:
     assert look(plays)["unchanged"] is True
     _, output = plays.play(A, PLAY)
     said = " ".join(output.split())
-    assert "spark-a: unit:docker.service: restart waits for your consent, docker_allow_restart: true" in said
+    assert (
+        "spark-a: unit:docker.service: restart waits for your consent: set docker_allow_restart: true in the inventory"
+        in said
+    )
     assert "spark-a: file:/y: the role driver declares it no longer" in said
     assert look(plays, "-e", "gb10_orphans=remove")["unchanged"] is False
     assert plays.requests()[-1]["orphans"] == "remove"
@@ -367,7 +370,7 @@ def test_a_rail_that_is_not_up_needs_consent_before_anything_changes(plays: Play
         said = " ".join(output.split())
         assert rc == 2, output
         assert "spark-a: enp1s0f0np0, enP2p1s0f0np0 waits for your consent" in said
-        assert "Set fabric_allow_activation to true" in said
+        assert "set fabric_allow_activation: true in the inventory" in said
     rc, output = plays.play(BOTH, REFUSE, **PAIR, fabric_allow_activation=True)
     assert rc == 0, output
     pair(plays, live=True)

@@ -860,8 +860,16 @@ def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
 
 
 def test_a_password_that_is_wrong_is_not_a_missing_one() -> None:
-    assert from_failure("a", "Incorrect sudo password").way_out.startswith("the password that this run has is wrong")
-    assert from_failure("a", "Missing sudo password").way_out.startswith("let this user run sudo without a password")
+    assert from_failure("a", "Incorrect sudo password").way_out.startswith(
+        "the password that this run has is wrong: type it anew (-K)"
+    )
+    missing = from_failure("a", "Missing sudo password").way_out
+    assert missing.startswith("add -K (--ask-become-pass)") and "/etc/sudoers.d" in missing
+
+
+def test_a_host_that_takes_a_password_says_how_to_give_it() -> None:
+    assert "add -k (--ask-pass)" in from_failure("a", "Permission denied (publickey,password).").way_out
+    assert "add -k" not in from_failure("a", "Permission denied (publickey).").way_out
 
 
 def test_variables_are_judged_even_when_the_host_is_away() -> None:
@@ -974,7 +982,7 @@ def test_several_silent_hosts_get_one_limit() -> None:
     ("text", "command"),
     [
         ("timed out", "ansible spark-a -i INVENTORY -m raw -a true must work"),
-        ("sudo: a password is required", "ansible spark-a -i INVENTORY --become -m raw -a true"),
+        ("sudo: a password is required", "ansible spark-a -i INVENTORY --become -K -m raw -a true"),
         ("No ED25519 host key is known for 192.0.2.11 and you have requested", "ssh-keyscan 192.0.2.11"),
         ("REMOTE HOST IDENTIFICATION HAS CHANGED! Host key for spark-a.lan has changed and", "ssh-keyscan spark-a.lan"),
         ("Host key verification failed.", "ssh-keyscan ADDRESS"),

@@ -303,7 +303,10 @@ def test_undo_needs_the_consent_that_the_change_needed(world: World) -> None:
     world.done("converge")
     before = world.digest()
     said = world.ask("undo", consents={})
-    assert "docker_allow_restart: true (to remove package:docker-ce" in said["error"]["message"]
+    text = said["error"]["message"]
+    assert "needs your consent (docker_allow_restart, to remove package:docker-ce" in text
+    assert "set docker_allow_restart: true and serving_allow_restart: true in the inventory, or for one run" in text
+    assert "(with gb10: -- -e docker_allow_restart=true -e serving_allow_restart=true)" in text
     assert world.digest() == before
 
 

@@ -164,6 +164,7 @@ def test_an_engine_that_hangs(
         ({}, []),
         ({"free_bytes": 92 * GIB}, ["memory_not_returned"]),
         ({"free_bytes": 96 * GIB}, []),
+        ({"free_bytes": 10 * GIB, "available_bytes": 120 * GIB}, []),  # not both can be true
         ({"slab_bytes": None}, []),
         ({"cma_free_bytes": 9 * GIB}, ["kho"]),
         ({"cma_free_bytes": 9 * GIB, "cma_total_bytes": 9 * GIB}, []),
@@ -174,8 +175,14 @@ def test_memory(changes: Record, found: list[str]) -> None:
     assert ids(with_memory(**changes)) == found
 
 
+def test_figures_that_contradict_each_other_are_no_lost_memory() -> None:
+    record = with_memory(free_bytes=10 * GIB, available_bytes=120 * GIB)
+    assert "more is available than all" in said(record).unsure["memory_not_returned"]
+    assert ids(with_memory(free_bytes=10 * GIB, available_bytes=None)) == ["memory_not_returned"]
+
+
 def test_memory_in_use_by_an_engine_is_not_lost() -> None:
-    record = with_memory(free_bytes=10 * GIB)
+    record = with_memory(free_bytes=10 * GIB, available_bytes=12 * GIB)
     assert ids(record) == ["memory_not_returned"]
     record["processes"] = [{"pid": 1, "memory_mib": None}]
     assert ids(record) == []

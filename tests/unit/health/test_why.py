@@ -33,6 +33,7 @@ from tests.support.signs import STOPPED
 
 DAY = 86400
 END = NOW - 3700  # of the former boot
+GONE = {**MEMORY, "free_bytes": 50 * GIB, "available_bytes": 60 * GIB}
 
 
 def why(record: Record, days: float = 14) -> Answer:
@@ -94,7 +95,7 @@ FAULT = [sample(NOW - 5 + place, gpu=gpu(507, 12, 96)) for place in range(6)]
         ({"events": [event("service", NOW - 60, "refused_flag")]}, ("service_failed", "possible")),
         ({"samples": FAULT}, ("power_fault", "very likely")),
         ({"samples": [sample(memory={**MEMORY, "cma_free_bytes": 9 * GIB})]}, ("kho", "very likely")),
-        ({"samples": [sample(memory={**MEMORY, "free_bytes": 50 * GIB})]}, ("memory_kept", "very likely")),
+        ({"samples": [sample(memory=GONE)]}, ("memory_kept", "very likely")),
         ({"samples": [sample(gpu=health.silent("mismatch"))]}, ("gpu_mismatch", "very likely")),
         ({"samples": [sample(gpu=health.silent("silent"))]}, ("gpu_lost", "likely")),
     ],

@@ -193,7 +193,7 @@ def test_what_waits_for_consent_or_is_left_over_is_a_warning(plays: Plays) -> No
     plays.host("ok", pending=pending, orphans=[{"role": "demo", "resource": "file:/y"}])
     rc, output = play(plays, task(role="demo", resources=RESOURCES[2:]))
     assert rc == 0
-    assert "spark-a: unit:x.service: restart waits for your consent, demo_consent: true" in output
+    assert "spark-a: unit:x.service: restart waits for your consent: set demo_consent: true in" in output
     assert "spark-a: file:/y: the role demo declares it no longer; -e gb10_orphans=remove" in output
 
 

@@ -315,7 +315,7 @@ def test_what_is_to_say_of_a_unchanged_host_is_said(plays: Plays) -> None:
     hosts(plays, *kinds, pending=[waits])
     rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "5 of 5 hosts" in output, output
-    waiting = "unit:docker.service: restart waits for your consent, docker_allow_restart: true"
+    waiting = "unit:docker.service: restart waits for your consent: set docker_allow_restart: true in the inventory"
     said = " ".join(output.split())
     assert f"spark-a, spark-b, spark-c and 2 more: {waiting}" in said and said.count(waiting) == 1
 

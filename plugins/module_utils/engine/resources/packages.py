@@ -43,6 +43,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
     read_automatic,
     read_database,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
@@ -480,7 +481,7 @@ def _objection(wanted: Sequence[Package], simulation: Simulation, state: Package
         return f"apt would also remove {', '.join(surprising)}; remove those yourself first if that is meant"
     for name in sorted(simulation.installs & set(state.closed)):
         return (
-            f"apt would also exchange {name}, which needs your consent: set {state.closed[name]}: true, or"
+            f"apt would also exchange {name}, which needs your consent: {give(state.closed[name])}; or"
             " choose versions that go with the installed one"
         )
     for name in sorted(simulation.installs & set(state.database.holds) - {package.name for package in wanted}):

@@ -84,10 +84,7 @@ def of_memory(read: Mapping[str, Any]) -> Samples:
     for key in _MEMORY:
         found += sample(f"gb10_memory_{key}_bytes", read[f"{key}_bytes"])
     # What is in none of these accounts is the GPU's, or was not given back.
-    accounts = [read[name] for name in memory.ACCOUNTS]
-    if None not in accounts:
-        found += sample("gb10_memory_hidden_bytes", max(0, read["total_bytes"] - sum(accounts)))
-    return found
+    return found + sample("gb10_memory_hidden_bytes", memory.hidden(read))
 
 
 def of_pressure(resource: str, read: Mapping[str, Mapping[str, float]]) -> Samples:

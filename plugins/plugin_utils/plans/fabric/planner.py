@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -116,8 +117,8 @@ def _refusals(settings: FabricSettings, mine: HostFabric) -> list[str]:
     if mine.waiting and not settings.fabric_allow_activation:
         refusals.append(
             f"{', '.join(mine.waiting)} waits for your consent: a NetworkManager profile that is activated takes the "
-            "rail down for a moment and gives it its address and MTU. No management interface is touched. Set "
-            "fabric_allow_activation to true for this cluster in the inventory."
+            "rail down for a moment and gives it its address and MTU. No management interface is touched. "
+            f"To allow it for this cluster, {give('fabric_allow_activation')}."
         )
     return refusals
 
