@@ -54,7 +54,7 @@ def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path:
 @pytest.mark.parametrize(
     ("lacking", "more", "says"),
     [
-        (["spark-a"], {}, "set gb10_layouts_by_timer: true for spark-a"),
+        (["spark-a"], {}, "set gb10_layouts_by_timer: true in the inventory for spark-a"),
         ([], {"when": "nonsense"}, "no time of systemd's calendar"),
         ([], {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
         ([], {"when": "2020-01-01"}, "--at '2020-01-01' never comes again"),

@@ -504,7 +504,7 @@ def test_where_the_way_back_fails_a_person_gets_its_commands(world: World) -> No
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"consent": False}, "gb10_switch_allow_apply is not true"),
+        ({"consent": False}, "set gb10_switch_allow_apply: true in the inventory"),
         ({"services": [{"name": "vllm", "state": "active"}]}, "spark-a vllm"),
         ({"writer": None}, "gb10_switch.apply_user names no account"),
         ({"answer": False}, "say --yes"),

@@ -328,7 +328,7 @@ def test_a_docker_that_does_not_name_its_cgroup_driver_is_not_taken_for_a_safe_o
 ) -> None:
     known = facts(docker={"present": True, "version": "29.2.1", "running": True, "cgroup_driver": driver, "ends": []})
     (refusal,) = rendered("docker", spark=known).refusals
-    assert word in refusal and "docker_allow_restart to true" in refusal
+    assert word in refusal and "set docker_allow_restart: true in the inventory" in refusal
     assert rendered("docker", spark=known, docker_allow_restart=True).refusals == []
     wanted_so = {"exec-opts": ["native.cgroupdriver=systemd"]}
     assert rendered("docker", spark=known, docker_daemon_options=wanted_so).refusals == []
@@ -935,7 +935,7 @@ def test_the_fabric_document_holds_one_profile_for_each_rail() -> None:
 def test_rails_that_wait_for_consent_are_refused_by_name() -> None:
     (found,) = paired("fabric").refusals
     assert found.startswith("enp1s0f0np0, enP2p1s0f0np0 waits for your consent: ")
-    assert "Set fabric_allow_activation to true" in found
+    assert "set fabric_allow_activation: true in the inventory" in found
 
 
 @pytest.mark.parametrize(

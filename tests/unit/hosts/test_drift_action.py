@@ -96,10 +96,10 @@ def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        (None, "create: mtu 1500 -> 9000; to be repaired, this needs fabric_allow_activation: true"),
+        (None, "create: mtu 1500 -> 9000; to be repaired, this needs your consent: " + give("fabric_allow_activation")),
         (True, "create: mtu 1500 -> 9000"),
         ("{{ 1 == 1 }}", "create: mtu 1500 -> 9000"),
-        ("maybe", "create: mtu 1500 -> 9000; to be repaired, this needs fabric_allow_activation: true"),
+        ("maybe", "create: mtu 1500 -> 9000; to be repaired, this needs your consent: " + give("fabric_allow_activation")),
     ],
 )
 def test_the_value_that_differs_is_named_and_a_consent_that_is_set_is_not_asked_for(
