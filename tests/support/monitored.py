@@ -267,7 +267,7 @@ def samples(text: str) -> dict[str, float]:
 def _memory_of_nobody(spark: Spark) -> None:
     spark.computing = False
     spark.gpu(208, 4.5, 0, 40)
-    spark.memory(MemFree=60)
+    spark.memory(MemFree=60, MemAvailable=68)
 
 
 def _fragmented(spark: Spark) -> None:

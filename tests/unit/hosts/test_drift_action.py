@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 
 from tests.support.plays import put_ssh, recap, run_playbook
 
@@ -89,6 +90,9 @@ def task(arguments: dict[str, Any] | None = None, become: bool = False) -> str:
     return yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "become": become, "tasks": tasks}])
 
 
+ASKS = f"to be repaired, this needs your consent: {give('fabric_allow_activation')}"
+
+
 def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:
     return {name: dict(own) for name in names}
 
@@ -96,10 +100,10 @@ def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        (None, "create: mtu 1500 -> 9000; to be repaired, this needs your consent: " + give("fabric_allow_activation")),
+        (None, f"create: mtu 1500 -> 9000; {ASKS}"),
         (True, "create: mtu 1500 -> 9000"),
         ("{{ 1 == 1 }}", "create: mtu 1500 -> 9000"),
-        ("maybe", "create: mtu 1500 -> 9000; to be repaired, this needs your consent: " + give("fabric_allow_activation")),
+        ("maybe", f"create: mtu 1500 -> 9000; {ASKS}"),
     ],
 )
 def test_the_value_that_differs_is_named_and_a_consent_that_is_set_is_not_asked_for(
