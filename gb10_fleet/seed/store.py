@@ -105,8 +105,8 @@ def refuse(folder: Path, names: Sequence[str], *, force: bool, one_stick: bool =
     known = _known(folder)
     if one_stick and (kept := sorted(name for name, one in known.items() if one.stick == ALL and name not in names)):
         raise NoFolder(
-            f"{folder / ALL} has the seed of {', '.join(kept)}, and would be made without; name all of its hosts with "
-            "--force, or another folder"
+            f"{folder / ALL} has the seed of {', '.join(kept)}, too, and a new one would not. Name all of its hosts "
+            "with --force, or another folder"
         )
     there = sorted(set(names) & known.keys())
     if there and not force:

@@ -75,7 +75,7 @@ def lines(
         for fact, rows in _by_fact(preview.warnings).items()
     )
     if preview.warnings:
-        yield "            What to do about each warning: `gb10 doctor`, when all is set up"
+        yield "            `gb10 doctor` says the fix of each warning, when all is set up"
     for consent, names in preview.consents.items():
         yield f"May restart {some(names)}: {meaning(consent)} ({consent})"
     if not preview.consents:

@@ -162,7 +162,7 @@ def _with_password(
         if not all(re.search(_REFUSED, one.silence, re.IGNORECASE) for one in silent):
             person.say(*(f"{one.place}: {one.silence}" for one in silent))
             break  # another password would not help
-        person.say(f"{', '.join(str(one.place) for one in silent)}: not the right password, or not that user's")
+        person.say(f"{', '.join(str(one.place) for one in silent)}: wrong password, or wrong user")
         passwords.typed.clear()
     raise Stop("not let in; nothing was changed. Another user: gb10 up -u USER", Outcome.unreachable)
 

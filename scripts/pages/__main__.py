@@ -51,7 +51,8 @@ def _figures() -> dict[str, object]:
     guard = {
         name: entry["value"] for name, entry in catalog.load("watchdog")["figures"].items() if name.startswith("guard_")
     }
-    return {**figures(), **ports, **guard, "driver_branch": branch}
+    used = {name: entry["value"] for name, entry in catalog.load("models")["fit"].items() if name.startswith("used_")}
+    return {**figures(), **ports, **guard, **used, "driver_branch": branch}
 
 
 if __name__ == "__main__":

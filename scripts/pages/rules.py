@@ -24,11 +24,12 @@ INTRODUCTION = """\
   claim, is never an error.
 - *versions* are vLLM's. A rule without versions holds for all. The evidence was checked for vLLM {verified}. With
   another version a rule still fires, and says that it was not verified for it.
-- Where the image's version is not known, or names no release, a rule that depends on it only warns. Rules of releases
-  {old}, and of a single release, are not judged then: `version_unknown` names those that are about what is served.
+- Where the image's version is not known, or names no release, a rule that depends on it only warns. Rules for releases
+  {old}, and for a single release, are not judged then: `version_unknown` names those that are about what is served.
   `--image-version` or `vllm_version` gives the version.
-- Of a build of the main branch that is on its way out of a rule's versions, an error warns and a warning is a note.
-- What nobody has looked for in an image is a note.
+- A build of the main branch may lie between the last release of a rule and the next one. For it an error of that rule
+  is a warning, and a warning is a note.
+- A rule may be about a part that an image lacks. Where nobody has looked for that part, the rule is a note.
 - Of a model whose files nobody here has, the name is read. What rests on that only warns, and says so.
 
 An error is let through by its id, with a reason:

@@ -34,7 +34,7 @@ def check_returned(patient: Patient) -> Iterator[Said]:
         yield Unsure("memory_not_returned", patient.why(f"memory.{missing[0]}"))
         return
     if (lost := hidden(memory)) is None:
-        yield Unsure("memory_not_returned", "the kernel says that more is available than all that it accounts for")
+        yield Unsure("memory_not_returned", "the kernel says that more is available than its other figures allow")
         return
     if lost >= patient.limit("hidden_gib") * GIB:
         fact = f"{lost / GIB:.0f} GiB are in use by nobody: nothing computes, and the kernel accounts for the rest only"

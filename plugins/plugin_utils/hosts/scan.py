@@ -39,7 +39,7 @@ SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 REFUSED = 1  # where a password was wrong, or missing
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
-_KEPT_OPEN = "and a connection that is kept open types none. Fix: gb10 status --hosts looks once, and types it"
+_KEPT_OPEN = "and nobody can type it into an open connection. Fix: gb10 status --hosts looks once, and types it"
 
 
 class NeedsPassword(AnsibleError):

@@ -99,7 +99,7 @@ def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Re
     """
     consent = item.get("consent")
     consent = None if consent and consented(consent) else consent
-    asks = f"to be repaired, this needs your consent: {give(consent)}" if consent else None
+    asks = f"the repair needs your consent: {give(consent)}" if consent else None
     detail = "; ".join(filter(None, (str(item.get("detail") or ""), asks)))
     return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": detail, "consent": consent}
 

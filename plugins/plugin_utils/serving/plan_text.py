@@ -66,7 +66,7 @@ def _fits(plan: Plan) -> str:
     if errors:
         return f"refused ({', '.join(errors)})"
     sized = plan.fit is not None and plan.fit.need.get("weights", 0) > 0
-    return ("fits" if sized else "nobody says how large it is") + (
+    return ("fits" if sized else "its size is not known") + (
         f", with {counted(warnings, 'warning')}" if warnings else ""
     )
 

@@ -358,7 +358,7 @@ def _version(wanted: str, facts: _Facts) -> list[str] | None:
     unknown = f"{said} says nothing of the release that it is near" if said else ""
     unknown = unknown or f"vLLM's version in {facts.profile.image} is not known"
     left = [rule["id"] for rule in rules() if _is_left_out(rule, facts)]
-    return [f"{unknown}, and {depend}" + (f"; not judged are {', '.join(left)}; of the others" if left else "")]
+    return [f"{unknown}, and {depend}" + (f"; not judged are {', '.join(left)}" if left else "")]
 
 
 def _is_left_out(rule: Rule, facts: _Facts) -> bool:

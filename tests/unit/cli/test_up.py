@@ -475,7 +475,7 @@ def test_three_wrong_passwords_are_enough(
     with pytest.raises(Stop, match="not let in") as stop:
         find(network, who := person(["y", "a", "b", "c"]), tmp_path, monkeypatch, *network.hosts)
     assert stop.value.outcome is Outcome.unreachable and len(network.sent) == search.TRIES
-    assert "not the right password" in capsys.readouterr().out and len(who.asked) == 1 + search.TRIES
+    assert "wrong password, or wrong user" in capsys.readouterr().out and len(who.asked) == 1 + search.TRIES
 
 
 @pytest.mark.parametrize(("names", "said"), [((A,), False), ((A, B), True)])

@@ -90,7 +90,7 @@ def task(arguments: dict[str, Any] | None = None, become: bool = False) -> str:
     return yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "become": become, "tasks": tasks}])
 
 
-ASKS = f"to be repaired, this needs your consent: {give('fabric_allow_activation')}"
+ASKS = f"the repair needs your consent: {give('fabric_allow_activation')}"
 
 
 def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:

@@ -158,7 +158,7 @@ def test_without_a_version_rules_that_depend_on_it_warn_at_most() -> None:
 @pytest.mark.parametrize("version", [None, "0.1.dev20073+g8e685d198"])
 def test_rules_of_old_releases_are_one_line_where_no_release_is_known(version: str | None) -> None:
     found = {each.id: each for each in judge(profile(version=version, quantization="nvfp4", traits=frozenset({"moe"})))}
-    left = found["version_unknown"].text.partition("; not judged are ")[2].partition(";")[0].split(", ")
+    left = found["version_unknown"].text.partition("; not judged are ")[2].partition(":")[0].split(", ")
     assert {"nvfp4_moe", "nvfp4_linear", "nvfp4_young"} <= set(left) and not found.keys() & set(left)
     assert "cold_load_023" not in left  # matches whatever is served
     assert "nvfp4_native" not in left  # a note

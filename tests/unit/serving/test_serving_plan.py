@@ -287,7 +287,7 @@ def test_weights_that_nobody_says_do_not_fit_and_are_not_0_gib(tmp_path: Path) -
     (tmp_path / "config.json").write_text(json.dumps(said))
     found = plan(str(tmp_path), ONE, facts=sources.find(str(tmp_path))).lines()[0:4]
     text = " ".join(" ".join(found).partition("image ")[0].split())
-    assert "nobody says how large it is" in text and "fits" not in text and "0 GiB" not in text
+    assert "its size is not known" in text and "fits" not in text and "0 GiB" not in text
 
 
 def test_a_published_figure_names_the_method_of_its_drafts() -> None:

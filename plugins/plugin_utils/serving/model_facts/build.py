@@ -192,7 +192,7 @@ def _layers(text: Fields) -> int:
     count = layer_reader.number(text, named)
     if not count and not text.has(layer_reader.COUNT[0]):
         raise FactsError(
-            f"{text.file} says of no model how many layers it has, so nothing can be counted. Write a file of facts "
+            f"{text.file} does not say how many layers the model has, so nothing can be counted. Write a file of facts "
             "(--facts FILE): id, architecture, weights and attention"
         )
     if not 1 <= count <= limit("layers"):

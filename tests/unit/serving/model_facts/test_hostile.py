@@ -45,7 +45,7 @@ def said(root: Path) -> str:
         ({**GOOD, "hidden_size": -1}, "hidden_size is -1; expected a number from 0"),
         ({**GOOD, "hidden_size": True}, "hidden_size is True; expected a whole number"),
         ({**GOOD, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected a number from 1 to 2000"),
-        ({**GOOD, "num_hidden_layers": None}, "says of no model how many layers it has"),
+        ({**GOOD, "num_hidden_layers": None}, "does not say how many layers the model has"),
         ({**GOOD, "num_hidden_layers": 0}, "num_hidden_layers is 0; expected a number from 1"),
         ({**GOOD, "num_hidden_layers": "36"}, "num_hidden_layers is '36'; expected a number from 1"),
         ("null", "holds a null; expected an object"),

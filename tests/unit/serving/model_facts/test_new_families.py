@@ -192,5 +192,5 @@ def test_a_name_that_ends_in_model_may_chat(architecture: str, task: str, tmp_pa
 
 def test_a_configuration_without_layers_has_a_way_out(tmp_path: Path) -> None:
     """All of it may be in code that nobody here has read."""
-    with pytest.raises(FactsError, match=r"says of no model how many layers it has.*--facts FILE"):
+    with pytest.raises(FactsError, match=r"does not say how many layers the model has.*--facts FILE"):
         facts({"architectures": ["HfNewest"], "model_type": "newest", "config": {}}, tmp_path)
