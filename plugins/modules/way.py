@@ -14,8 +14,8 @@ version_added: "0.1.0"
 description:
   - C(gb10 ask) and C(gb10 logs) talk to a host themselves, over the ssh that Ansible would use. This writes its command
     line, with the key of the service, into a file that only its owner can read. It does not ask the host.
-  - The file says as well how a key comes onto the host. A host whose password stands in the inventory has no such
-    command line, and the file says so.
+  - The file also has the command that puts a key onto the host. For a host whose password is in the inventory there is
+    no command line, and the file says so.
 options:
   file:
     description: The file to write. It must not be there.
