@@ -75,6 +75,11 @@ def test_what_is_asked_to_take_long_has_an_end_of_its_own(name: str) -> None:
     assert hurried(yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))) == []
 
 
+def test_a_first_start_has_longer_than_a_question() -> None:
+    (play,) = (one for one in yaml.safe_load((ROOT / "playbooks/enrol.yml").read_text("utf-8")) if "tasks" in one)
+    assert play["tasks"][0].get("timeout", 0) > play["timeout"]
+
+
 def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
     """Its other tasks have limits of their own, and a boot takes longer."""
     plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text(encoding="utf-8"))
