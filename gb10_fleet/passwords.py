@@ -71,9 +71,10 @@ _MAY_ASK = {
     "KbdInteractiveAuthentication": "yes",
     "PreferredAuthentications": "publickey,password,keyboard-interactive",
 }
-# ssh may ask for other things too, as whether a host key is right: no password is the answer to those.
+# ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks
+# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for.
 _ASKED = """#!/bin/sh
-case $1 in *assword*) IFS= read -r word < {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
+case $1 in *assword*) IFS= read -r word < {pipe} && rm -f {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
 """
 
 
@@ -95,7 +96,8 @@ def for_ssh(command: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str] 
         try:
             yield [command[0], *words, *command[1:]], {**os.environ, **asks}
         finally:
-            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # its writer waits for a reader
+            with contextlib.suppress(FileNotFoundError):
+                os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # its writer waits for a reader
 
 
 def _write(pipe: Path, secret: str) -> None:

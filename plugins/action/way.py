@@ -39,7 +39,11 @@ class ActionModule(OwnAction):
         try:
             variables, routes = task_vars["hostvars"].raw_get(name), scan.Routes(self)
             said["copy"] = routes.copies_key(variables)
-            target = routes.target(name, variables, options["command"] or options["look"] or "true", _Nothing())
+            remote = options["command"] or options["look"] or "true"
+            try:
+                target = routes.target(name, variables, remote, _Nothing())
+            except scan.NeedsPassword:  # of sudo, perhaps: nothing here needs root, or it asks sudo itself
+                target = routes.target(name, {**variables, "ansible_become": False}, remote, _Nothing())
             said["command"] = _command(target.command, options["forward"])
             said["look"] = _command(target.command, None) if options["look"] else None
         except scan.NeedsPassword:

@@ -26,9 +26,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 SHOWN = 1000  # characters of what came where an answer should be
 WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
 _NOTICES = ("warnings", "deprecations")
-# What Ansible itself would act on. The first one is of async_wrapper: its files outlive the call.
+# What Ansible itself would act on, or says itself. The first one is of async_wrapper: its files outlive the call.
 _KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
-_ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats")
+_ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats", "timedout")
 _OF_AN_OPTION = ("type", "elements", "choices", "default", "required")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import resource
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -259,6 +260,27 @@ def test_ssh_is_given_the_typed_password_by_no_argument_and_no_variable(
     asked = (tmp_path / "asked").read_text()
     assert "secret" not in asked and asked.count("-o BatchMode=no") == 2
     assert passwords.typed == {passwords.CONNECTION: "secret"}
+
+
+ASKS_AGAIN = """#!/bin/sh
+[ "$("$SSH_ASKPASS" "me@192.0.2.3's password: ")" = wrong ] || exit 9
+"$SSH_ASKPASS" "(me@192.0.2.3) Password: " && exit 8
+exit 255
+"""
+
+
+def test_a_wrong_password_is_given_once_and_ends_the_command(
+    talk: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ssh asks again where the host has another way to hear a password; nobody is there to type one."""
+    monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "wrong"})
+    ssh = tmp_path / "ssh"
+    ssh.write_text(ASKS_AGAIN)
+    ssh.chmod(0o755)
+    with passwords.for_ssh([str(ssh), "a"]) as (words, environment):
+        assert subprocess.run(words, env=environment, timeout=20).returncode == way.NO_LOGIN
+    result = talk(Fleet({"a": [said("chat")]}, {"command": [str(ssh), "a"], "key": "", "copy": COPY}), "logs", "chat")
+    assert result.exit_code == Outcome.failed and "a: ssh was not let in" in result.stderr
 
 
 def test_logs_give_sudo_its_password_on_standard_input(talk: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,6 +292,13 @@ def test_an_answer_gives_ansible_no_orders(tmp_path: Path) -> None:
         assert word not in output, output
 
 
+def test_that_the_time_is_over_only_ansible_says(tmp_path: Path) -> None:
+    """`gb10 discover` shows the seconds: a host that named others ended it for all."""
+    more = {"failed_when": "'timedout' in read"}
+    _, output = play(tmp_path, {"evil": says(timedout={"period": "x"})}, more=more)
+    assert recap(output) == {"evil": "ok"}, output[-1500:]
+
+
 @pytest.mark.parametrize(
     ("section", "bad"),
     [

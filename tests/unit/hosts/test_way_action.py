@@ -38,3 +38,15 @@ def test_a_key_goes_to_the_address_of_the_host(tmp_path: Path, more: dict[str, A
     assert ("problem" in said) == ("ansible_password" in more)
     if "problem" in said:
         assert copy in said["problem"] and "spark-03" not in said["problem"]
+
+
+def test_a_password_of_sudo_keeps_nobody_out(tmp_path: Path) -> None:
+    """What is asked on this way needs no root; `gb10 logs` hands sudo its password itself."""
+    put_ssh(tmp_path, SSH)
+    more = {"ansible_become": True, "ansible_become_password": "x"}
+    code, output = run_playbook(
+        tmp_path, {"spark-03": {"ansible_host": "kind-fine", **more}}, PLAY.replace("DEST", str(tmp_path / "way.json"))
+    )
+    assert code == 0, output
+    said = json.loads((tmp_path / "way.json").read_text())
+    assert "problem" not in said and said["look"][-2:] == ["kind-fine", "test -e /x"]

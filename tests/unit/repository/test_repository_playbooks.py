@@ -59,6 +59,27 @@ def test_a_host_that_says_nothing_holds_up_nobody_for_ever(name: str) -> None:
     assert found == []
 
 
+def _paced(task: dict[str, Any]) -> bool:
+    return any("{" in str(said.get("every_s")) for said in task.values() if isinstance(said, dict))
+
+
+def hurried(plays: Any) -> list[str]:
+    """The tasks that work for as long as somebody asks for, and would be cut off by the end of their play."""
+    found = [task for play in plays if "timeout" in play for task in play["tasks"]]
+    return [task["name"] for task in found if "timeout" not in task and ("async" in task or _paced(task))]
+
+
+@pytest.mark.parametrize("name", WITH_AN_END)
+def test_what_is_asked_to_take_long_has_an_end_of_its_own(name: str) -> None:
+    """An action of ours waits itself for what it began in the background: the limit of the play would end it."""
+    assert hurried(yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))) == []
+
+
+def test_a_first_start_has_longer_than_a_question() -> None:
+    (play,) = (one for one in yaml.safe_load((ROOT / "playbooks/enrol.yml").read_text("utf-8")) if "tasks" in one)
+    assert play["tasks"][0].get("timeout", 0) > play["timeout"]
+
+
 def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
     """Its other tasks have limits of their own, and a boot takes longer."""
     plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text(encoding="utf-8"))
