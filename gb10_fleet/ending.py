@@ -71,9 +71,13 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
         document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    words = passwords.options()
     for line in usage.whole(usage.of_document(document)):
-        yield printable(by_name(order, line.replace("-i INVENTORY", f"-i INVENTORY{words}")))
+        yield to_paste(order, line)
+
+
+def to_paste(order: Order, line: str) -> str:
+    """With the inventory of this command, and the options for the passwords that were typed for it."""
+    return printable(by_name(order, line.replace("-i INVENTORY", f"-i INVENTORY{passwords.options()}")))
 
 
 def named(order: Order, document: Any) -> Any:

@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 from gb10_fleet import layout_timer
-from gb10_fleet.ending import by_name, named, told
+from gb10_fleet.ending import by_name, named, to_paste, told
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
@@ -197,7 +197,7 @@ def ps(
         print(printable(f"{host}: reserved: {text}"))
     uses = usages(fleet.found, fleet.reach)
     for line in usage.whole(uses) if use else usage.short(uses):
-        print(printable(by_name(fleet.order, line)))
+        print(to_paste(fleet.order, line))
     _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 

@@ -83,7 +83,8 @@ class Offer:
         ]
         said += [f"{self.weights:.0f} GiB to download"]
         said += [] if self.disk_left is None else [f"{self.disk_left:.0f} GiB of disk left"]
-        return f"{self.model}: {', '.join(said)}, about {_time(self.minutes)} at {_fit('download_rate'):.0f} Mbit/s"
+        said += [f"about {_time(self.minutes)} with the image at {_fit('download_rate'):.0f} Mbit/s"]
+        return f"{self.model}: {', '.join(said)}"
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -121,7 +121,11 @@ def steps(use: Usage) -> list[Step]:
         *_sharing(use),
         Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
         Step("Stop it", (f"gb10 stop {use.service} -i INVENTORY",), f"gb10 start {use.service} starts it again"),
-        Step("Undo everything", ("gb10 undo --all -i INVENTORY",), "each host is again as it was before"),
+        Step(
+            "Undo everything",
+            ("gb10 undo --all -i INVENTORY",),
+            "each host is as before; what restarts needs your consent, by its name",
+        ),
     ]
 
 

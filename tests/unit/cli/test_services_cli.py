@@ -430,7 +430,8 @@ def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
     assert result.exit_code == Outcome.refused and "gb10_layouts_by_timer: true" in result.output
     hosts.by_host, hosts.consents = {"a": {}, "b": layouts, "c": layouts}, {"a": False, "b": True}
     _, result = ask("layout", "split", "--at", "07:00", "--yes", hosts=hosts)
-    assert result.exit_code == Outcome.refused and "true in the inventory for c\n" in result.output, "a has no part in layouts"
+    assert result.exit_code == Outcome.refused
+    assert "true in the inventory for c\n" in result.output, "a has no part in layouts"
     hosts, result = ask("layout", "both", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "no layout is called both" in result.output
     assert hosts.orders == []
