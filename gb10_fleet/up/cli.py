@@ -391,11 +391,11 @@ class _Up:
 
 
 class _Progress:
-    """Says each part of the work when it begins; what takes two Sparks, only where a cluster has them."""
+    """Says each part of the work when it begins; what takes two Sparks, only where there are two."""
 
     def __init__(self, person: Person, fleet: Fleet) -> None:
-        alone = all(len(cluster.hosts) == 1 for cluster in fleet.clusters)
-        self._person, self._said = person, {STEPS[name] for name in _OF_TWO if alone}
+        self._person = person
+        self._said = {STEPS[name] for name in _OF_TWO if len(fleet.hosts) == 1}
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         task = str(event.get("event_data", {}).get("task", ""))

@@ -21,7 +21,7 @@ from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.ending import by_name
 from gb10_fleet.playbook import Order, Outcome, Report
-from gb10_fleet.up import cables, cli, search, written
+from gb10_fleet.up import cli, search, written
 from gb10_fleet.up.people import Person, Stop
 from tests.support.discovered import key
 from tests.support.proofs import facts
@@ -482,7 +482,7 @@ def test_three_wrong_passwords_are_enough(
 def test_one_spark_hears_nothing_of_cables(
     names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = written.Fleet([written.Host(name, None) for name in names], [cables.Cluster(names)], None, {})
+    fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {})  # as it is read
     progress = cli._Progress(Person(), fleet)
     for task in ("Fetch | Take it over the fabric", "Prove | Wait until the model answers"):
         progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
