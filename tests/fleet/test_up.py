@@ -72,7 +72,8 @@ def test_a_pair_from_a_laptop(laptop: Owner) -> None:
     assert "and allow fabric_allow_activation" in screen and screen.count("GiB to download") == 3, screen
     status, screen = laptop.up()
     assert laptop.asked == [PASSWORD] and status == 0, screen
-    assert "Going on" in screen and "How to use " in screen, screen
+    # What was killed while it waited for the model may have ended by itself since.
+    assert "Going on" in screens[1] and "How to use " in screen, screen
     assert laptop.tool_call(first) == CALL
     shown = laptop.gb10("ps", "-kK")
     assert shown.returncode == 0 and shown.stdout.count("ready") == 2, shown.stdout + shown.stderr
