@@ -43,14 +43,10 @@ def options() -> str:
 def handed_over(folder: Path) -> Iterator[list[str]]:
     """The options with which ansible-playbook gets them, once each, while the context lasts."""
     pipes = {option: folder / option.strip("-") for option in typed}
-    for option, pipe in pipes.items():
-        os.mkfifo(pipe, 0o600)
-        threading.Thread(target=_write, args=(pipe, typed[option]), daemon=True).start()
-    try:
+    with contextlib.ExitStack() as stack:
+        for option, pipe in pipes.items():
+            stack.enter_context(_piped(pipe, typed[option]))
         yield [word for option, pipe in pipes.items() for word in (option, str(pipe))]
-    finally:
-        for pipe in pipes.values():  # one that nobody has read; its writer waits for a reader
-            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
 
 
 @contextlib.contextmanager
@@ -87,17 +83,24 @@ def for_ssh(command: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str] 
         return
     with tempfile.TemporaryDirectory(prefix="gb10-ssh-") as folder:  # only this user can look into it
         pipe, program = Path(folder, "password"), Path(folder, "asked")
-        os.mkfifo(pipe, 0o600)
         program.write_text(_ASKED.format(pipe=shlex.quote(str(pipe))), encoding="utf-8")
         program.chmod(0o700)
-        threading.Thread(target=_write, args=(pipe, secret), daemon=True).start()
         words = [word for name, value in _MAY_ASK.items() for word in ("-o", f"{name}={value}")]
         asks = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"}
-        try:
+        with _piped(pipe, secret):
             yield [command[0], *words, *command[1:]], {**os.environ, **asks}
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # its writer waits for a reader
+
+
+@contextlib.contextmanager
+def _piped(pipe: Path, secret: str) -> Iterator[None]:
+    """Give it to the first reader of a named pipe, while the context lasts."""
+    os.mkfifo(pipe, 0o600)
+    threading.Thread(target=_write, args=(pipe, secret), daemon=True).start()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # its reader may have removed it
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # nobody has read it: its writer waits for a reader
 
 
 def _write(pipe: Path, secret: str) -> None:

@@ -232,10 +232,14 @@ class Report:
             return Outcome.done if self.hosts or self.listed else Outcome.failed
         if self.drift:
             return Outcome.unreachable if self.drift["silent"] else Outcome.drift
-        open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
-        if self.stats.get("dark") or open_errors & NO_CONTACT:
+        if self.stats.get("dark") or {finding["id"] for finding in self.blocking} & NO_CONTACT:
             return Outcome.unreachable
         return Outcome.refused if self.refused else Outcome.failed
+
+    @property
+    def blocking(self) -> list[Mapping[str, Any]]:
+        """Return the errors that nobody has accepted."""
+        return [one for one in self.findings if one.get("severity") == "error" and not one.get("accepted")]
 
     @property
     def cut(self) -> bool:

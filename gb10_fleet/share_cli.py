@@ -264,9 +264,8 @@ class _Share:
 
     def _refuse(self, order: Order, outcome: Outcome, report: Report, then: str = _AGAIN) -> NoReturn:
         if not self.person.quiet:
-            for one in report.findings:
-                if one["severity"] == "error" and not one["accepted"]:
-                    self.person.say(f"{one['host']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
+            for one in report.blocking:
+                self.person.say(f"{one['host']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
             show(order, report)
         raise Stop(f"{order.playbook}: {outcome.name}. {_NOTHING if outcome is Outcome.refused else then}", outcome)
 

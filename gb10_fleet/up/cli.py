@@ -376,12 +376,9 @@ class _Up:
 
     def _tell(self, report: Report, folder: Path) -> None:
         order = Order("", [str(folder)])
-        judged = {one["host"] for one in report.findings if one["severity"] == "error" and not one["accepted"]}
-        for one in report.findings:
-            if one["severity"] == "error" and not one["accepted"]:
-                self.person.say(
-                    f"{one['host']}: {one['id']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}"
-                )
+        for one in report.blocking:
+            self.person.say(f"{one['host']}: {one['id']}: {one['fact']}", f"    Fix: {by_name(order, one['way_out'])}")
+        judged = {one["host"] for one in report.blocking}
         self.person.say(*(by_name(order, line) for line in told(report, judged)), *report.errors)
 
     def _refuse(self, outcome: Outcome, report: Report, folder: Path, then: str = "Nothing was changed") -> NoReturn:

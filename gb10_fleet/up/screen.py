@@ -38,8 +38,7 @@ def lacking(report: Report) -> dict[str, list[str]]:
         for row in rows:
             if row.get("consent") in names:  # else the host has made it up
                 found.setdefault(row["consent"], []).append(name)
-    blocking = [one for one in report.findings if one["severity"] == "error" and not one["accepted"]]
-    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in blocking]
+    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.blocking]
     said += [(name, text) for name, texts in report.messages.items() for text in texts]
     for name, text in said:
         for consent in names:
