@@ -43,8 +43,8 @@ class Rail(TypedDict):
 
 def read_rails(host: HostReader) -> list[dict[str, Any]]:
     """One entry for each port. What sysfs does not tell is None: a port without a cable has no speed."""
-    rails = []
-    for port in [port for port in rdma.ports(host.system) if port.hardware][:_MOST]:
+    rails, ports = [], rdma.ports(host.system)
+    for port in [port for port in ports if port.hardware][:_MOST]:
         device = f"{port.device}/device"
         netdev = next(iter(host.names(f"{device}/net")), None)
         state = rdma.state(host.system, port)
@@ -60,6 +60,8 @@ def read_rails(host: HostReader) -> list[dict[str, Any]]:
                 "counters": _counters(host, port.folder),
             }
         )
+    if not rails and ports:  # that says nothing of the PCIe bus
+        raise Unknown(f"{quoted(ports[0].hca)} and all others in {rdma.FOLDER} are Soft-RoCE, without hardware")
     if not rails:
         raise Unknown(f"there is no RDMA device with hardware in {rdma.FOLDER}")
     return rails

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import read_rails
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 from tests.support import health
@@ -240,6 +246,16 @@ def test_what_the_host_guard_kept_is_told_the_next_morning(reboots: bool, of_boo
     answered = why(reading(boots=boots, guard=kept))
     assert answered.causes[0].id == first
     assert any("all tasks waited for memory (98 %)" in entry.text for entry in answered.timeline)
+
+
+def test_where_all_devices_are_soft_roce_nothing_is_said_of_the_bus(tmp_path: Path) -> None:
+    state = tmp_path / "sys/class/infiniband/rxe0/ports/1/state"
+    state.parent.mkdir(parents=True)
+    state.write_text("4: ACTIVE\n")
+    with pytest.raises(Unknown) as told:
+        read_rails(replace(HostReader(), system=System(tmp_path)))
+    soft = reading([sample(rails=None)], unknown={"rails": str(told.value)}, planned_rails=["enp1s0f0np0"])
+    assert "rxe0" in str(told.value) and found(soft) == {}
 
 
 def test_a_rail_that_is_planned_and_gone_or_down_is_said_to_be() -> None:
