@@ -14,6 +14,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import said_of
 
 from gb10_fleet import passwords, way
 from gb10_fleet.ending import by_name, told
@@ -156,9 +157,13 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
         # A name that the inventory does not have is believed where a person has typed it.
         usual = {row.host for row in mine} if service or not theirs else set[str]()
         strangers = [row for row in mine if row.host not in theirs.get(row.said["name"], usual)]
+        stopped = [(row.said["name"], wish) for row in mine if (wish := row.said["wish"]) and not row.wakes]
         mine = [row for row in mine if row.answers and row not in strangers]
         if strangers and not mine:
             _end(_not_theirs(strangers[0], theirs), order)
+        if stopped and not mine:
+            name, wish = stopped[0]
+            _end(f"{name}: {said_of(wish)}. Fix: gb10 start {name} -i INVENTORY", order)
         if not mine:
             _end(f"{', '.join(names)}: not ready to answer. Fix: gb10 ps -i INVENTORY says its state", order)
         names = list(dict.fromkeys(row.said["name"] for row in mine))

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import configparser
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 _NAME = "gb10-fleet"
 
 
 def inventory() -> Path:
     """A folder: hosts.yml, the host keys beside it, and nothing else."""
     return _base("XDG_CONFIG_HOME", ".config") / "inventory"
+
+
+def host_keys(inventories: Iterable[str]) -> Path | None:
+    """Return the file of host keys that lies beside one of these inventories."""
+    folders = (path if path.is_dir() else path.parent for path in map(Path, inventories))
+    return next((file.resolve() for folder in folders if (file := folder / KNOWN_HOSTS).is_file()), None)
 
 
 def evidence() -> Path:

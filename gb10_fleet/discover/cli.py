@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gb10_fleet.home import KNOWN_HOSTS
 from gb10_fleet.options import NoLists
 from gb10_fleet.playbook import Outcome
 
@@ -53,7 +54,7 @@ def find(
 
     if not output.name or output.is_dir():
         raise typer.BadParameter(f"{output} is a folder; name the file, as in --output inventory/mine/hosts.yml")
-    for file in (output, output.with_name(machines.KNOWN_HOSTS)):
+    for file in (output, output.with_name(KNOWN_HOSTS)):
         if file.exists() and not force:
             raise typer.BadParameter(f"{file} is there; name another file with --output, or say --force")
     try:
@@ -126,7 +127,7 @@ def _outcome(found: Discovery) -> Outcome:
 
 
 def _answer(found: Discovery, outcome: Outcome, file: Path | None) -> dict[str, Any]:
-    from gb10_fleet.discover.machines import KNOWN_HOSTS, WAY_OUT
+    from gb10_fleet.discover.machines import WAY_OUT
 
     return {
         "outcome": outcome.name,

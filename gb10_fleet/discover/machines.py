@@ -22,11 +22,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines
 from gb10_fleet.discover.places import NAME, SSH_PORT, Place
+from gb10_fleet.home import KNOWN_HOSTS
 
 if TYPE_CHECKING:
     from gb10_fleet.discover.asking import Answer
 
-KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 WAY_OUT = (
     "on each of them but one, at its own console: sudo sh -c 'rm /etc/ssh/ssh_host_*_key* && ssh-keygen -A && "
     "systemctl restart ssh' (NVIDIA bulletin 5835), take the old key out of every known_hosts (ssh-keygen -R ADDRESS), "

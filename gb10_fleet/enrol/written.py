@@ -13,10 +13,10 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.discover.host_keys import known_hosts_lines
-from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
 from gb10_fleet.ending import unread
 from gb10_fleet.enrol.judging import ED25519, Known
+from gb10_fleet.home import KNOWN_HOSTS
 
 FILE = "gb10-enrolled.yml"
 LEDGER = "enrolled.json"

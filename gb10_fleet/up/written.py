@@ -13,8 +13,8 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.discover.host_keys import Keys, known_hosts_lines
-from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import SSH_PORT, Place
+from gb10_fleet.home import KNOWN_HOSTS
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.up.cables import Cluster
 

@@ -230,7 +230,7 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"what is {OVERRIDDEN} no run repairs: the file that is named is not ours"
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
-        yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
+        yield f"{found}, so {LIMIT} is not written"
 
 
 def _repaired(record: Mapping[str, Any]) -> bool:

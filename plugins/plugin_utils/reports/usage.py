@@ -21,6 +21,7 @@ QUESTION = "Why is the sky blue?"
 _LOCALHOST = "127.0.0.1"
 _SSH_PORT = 22
 _KEY = "YOUR-KEY"
+_PYTHON = "Python"
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def steps(use: Usage) -> list[Step]:
             "curl",
             (f"curl {use.local}/chat/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}",),
         ),
-        Step("Python", tuple(_python(use, secret)), "pip install openai"),
+        Step(_PYTHON, tuple(_python(use, secret)), "pip install openai"),
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
         *_sharing(use),
         Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
@@ -154,7 +155,8 @@ def whole(uses: Sequence[Usage]) -> Iterator[str]:
         yield f"How to use {use.model} (service {use.service} on {use.host}):"
         for step in steps(use):
             yield f"  {step.title}" + (f" ({step.note})" if step.note else "")
-            yield from (f"    {line}" for line in step.lines)
+            margin = "" if step.title == _PYTHON else "    "  # an interpreter takes none
+            yield from (f"{margin}{line}" for line in step.lines)
 
 
 def short(uses: Sequence[Usage]) -> Iterator[str]:

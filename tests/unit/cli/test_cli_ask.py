@@ -72,7 +72,14 @@ def model() -> Iterator[int]:
 
 def said(name: str, port: int = 8000, **more: Any) -> dict[str, Any]:
     return {
-        **{"name": name, "unit": f"gb10-vllm-{name}.service", "state": "active", "phase": "ready", "members": []},
+        **{
+            "name": name,
+            "unit": f"gb10-vllm-{name}.service",
+            "state": "active",
+            "phase": "ready",
+            "members": [],
+            "wish": None,
+        },
         **{"served_name": f"{name}-1", "url": f"http://127.0.0.1:{port}", "rank": 0, **more},
     }
 
@@ -205,6 +212,11 @@ def test_ask_says_that_nobody_listens_on_the_host_itself(talk: Any) -> None:
         ([said("chat"), said("embed")], [], "which one? Name the service behind the question: chat, embed"),
         ([said("chat")], ["chta"], "no service is called chta; there are chat"),
         ([said("chat", phase="weights")], [], "chat: not ready to answer. Fix: gb10 ps -i a, says its state"),
+        (
+            [said("chat", state="inactive", wish={"who": "me@desk", "shown": "07:00 CET"})],
+            [],
+            "chat: stopped by me@desk until 07:00 CET. Fix: gb10 start chat -i a,",
+        ),
         ([], [], "no service is on these hosts. Fix: gb10 site -i a, puts one there"),
     ],
 )

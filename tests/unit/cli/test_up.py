@@ -145,7 +145,10 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     assert done.exit_code == 0, done.output
     assert f"a pair, {A} p1 to {B} p1" in done.output and "Left alone  spark-a: container ollama" in done.output
     assert f"May restart {A}, {B}" in done.output and f"How to use {SERVED} (service vllm on {A}):" in done.output
-    assert "ssh -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output and "gb10 stop vllm\n" in done.output
+    keys = home.inventory() / "known_hosts.txt"
+    assert f"ssh -o UserKnownHostsFile={keys} -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output
+    assert "\nfrom openai import" in done.output, "a pasted line of Python begins without a margin"
+    assert "gb10 stop vllm\n" in done.output
     (question,) = world.asked
     assert "model 1, 2 or 3 and allow fabric_allow_activation" in question
     pair = inventory()["children"]["pair1"]
