@@ -34,8 +34,9 @@ status: a rollout was killed or interrupted, and nobody goes on with it, or it h
 interrupted by Ctrl-C or another signal; of a rollout 128 and the number of the signal.
 
 What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
--K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
---become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
+-K for that of sudo, -J for that of the vault; -kK asks once, for one that opens both. Or they come from files:
+`-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
+ANSIBLE_BECOME_PASSWORD_FILE in the environment.
 
 Examples and options of each command: gb10 COMMAND --help
 """

@@ -73,11 +73,20 @@ class Asking(Told):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         asks = [word for word in args if _LETTERS.fullmatch(word) or word in {long for _, long in _ASKS.values()}]
-        for option, (short, long) in _ASKS.items():
-            if long in asks or any(short[1] in word for word in asks if _LETTERS.fullmatch(word)):
-                if short[1] not in self.takes:
-                    raise typer.BadParameter(f"gb10 {self.name} takes no {short}: {self.instead}")
-                passwords.ask(option)
+        letters = [set(word[1:]) for word in asks if _LETTERS.fullmatch(word)]
+        wanted = [
+            option for option, (short, long) in _ASKS.items()
+            if long in asks or any(short[1] in word for word in letters)
+        ]  # fmt: skip
+        for short in (_ASKS[option][0] for option in wanted):
+            if short[1] not in self.takes:
+                raise typer.BadParameter(f"gb10 {self.name} takes no {short}: {self.instead}")
+        both = (passwords.CONNECTION, passwords.BECOME)
+        if any({"k", "K"} <= word for word in letters):  # said in one breath, it is one password
+            passwords.ask(*both)
+            wanted = [option for option in wanted if option not in both]
+        for option in wanted:
+            passwords.ask(option)
         return super().parse_args(ctx, [word for word in args if word not in asks])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -20,23 +20,28 @@ CONNECTION, BECOME, VAULT = "--connection-password-file", "--become-password-fil
 typed: dict[str, str] = {}
 
 
-def ask(option: str) -> None:
-    """Ask on the terminal, in Ansible's words."""
-    ssh = typed.get(CONNECTION, "")
-    words = {
-        CONNECTION: "SSH password: ",
-        BECOME: f"BECOME password{'[defaults to SSH password]' if ssh else ''}: ",
-        VAULT: "Vault password: ",
-    }
-    secret = getpass.getpass(words[option]) or (ssh if option == BECOME else "")
+_OPENS = {CONNECTION: "SSH", BECOME: "sudo", VAULT: "the vault"}
+
+
+def question(options: Sequence[str], more: str = "") -> str:
+    """The question for one password that opens all of these."""
+    return f"Password for {' and '.join(_OPENS[option] for option in options)}{more}:"
+
+
+def ask(*options: str) -> None:
+    """Ask on the terminal for one password that opens all of these. That of SSH may be that of sudo."""
+    ssh = typed.get(CONNECTION, "") if options == (BECOME,) else ""
+    secret = getpass.getpass(f"{question(options, ' (Enter: the same)' if ssh else '')} ") or ssh
     if secret:
-        typed[option] = secret
+        typed.update(dict.fromkeys(options, secret))
 
 
 def options() -> str:
-    """Return what the next command has to say to be let in as this one was: " -kK", " -K" or nothing."""
-    letters = "".join(letter for letter, option in (("k", CONNECTION), ("K", BECOME)) if option in typed)
-    return f" -{letters}" if letters else ""
+    """Return what the next command has to say to be let in as this one was: " -kK", " -k -K", " -K" or nothing."""
+    letters = [f"-{letter}" for letter, option in (("k", CONNECTION), ("K", BECOME)) if option in typed]
+    if len(letters) == 2 and typed[CONNECTION] == typed[BECOME]:
+        return " -kK"  # one question
+    return "".join(f" {each}" for each in letters)
 
 
 @contextlib.contextmanager

@@ -91,6 +91,17 @@ class Order:
         """Tell whether Ansible only lists what it would do, and asks no host."""
         return bool(self.words) and words.lists(words.read(self.words))
 
+    @property
+    def shows(self) -> bool:
+        """Tell whether a person has asked Ansible to say more than the command does: with -v, --diff or --check."""
+        options = words.read(self.words) if self.words else None
+        return bool(options and (options.verbosity or options.diff or options.check))
+
+    @property
+    def only_checks(self) -> bool:
+        """Tell whether it changes nothing."""
+        return self.check or (bool(self.words) and bool(words.read(self.words).check))
+
     def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
         """The options; the variables are in that file, for a command line is everybody's to read."""
         mine = ["--check"] if self.check else []

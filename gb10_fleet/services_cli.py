@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 from gb10_fleet import layout_timer
@@ -40,6 +41,8 @@ from gb10_fleet.services import (
     where,
     without_service,
 )
+from gb10_fleet.up.cli import FETCHES, OF_TWO
+from gb10_fleet.up.people import Person, Progress
 
 app = typer.Typer()
 
@@ -47,6 +50,18 @@ Name = Annotated[str, typer.Argument(help="The service, as `gb10 ps` names it.",
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
+# What a wish says: the one that holds now, the memory that came back, and the model's answer to its questions.
+TOLD = {"gb10.fleet.wish": "wish", "returned": "msg", "served": "msg"}
+# How its tasks begin, and what they are to the person who waits.
+STEPS = {
+    "stopped": {
+        "Wait for the answers": "waiting for the answers that are under way",
+        "Have it stand still": "stopping {}",
+        "See the memory return": "waiting for its memory",
+    },
+    "started": {"Have it stand still": "starting {}"},
+    "proof": {"Wait until the model": "waiting for the model to load, then asking it"},
+}
 _LONG_AGO = "1970-01-02T00:00:00Z"
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
@@ -74,17 +89,37 @@ class Fleet:
         """
         return {(row.host, row.said["name"], row.runs or row.wakes) for row in self.found}
 
-    def wish(self, service: str, mine: Sequence[Row], **more: Any) -> Outcome:
-        """Have the service stopped or started on its hosts; what Ansible says goes to the terminal."""
+    def wish(self, service: str, mine: Sequence[Row], state: str, **more: Any) -> tuple[Outcome, Report]:
+        """Have the service stopped or started on its hosts, and say how far that is and what came of it."""
         hosts = ",".join(row.host for row in mine)
-        wish = {"gb10_wish": {"service": service, **_limits(), **more}}
-        order = Order("gb10.fleet.wish", self.order.inventories, hosts, variables=wish, words=self.order.words)
-        outcome, report = run(order)
+        wish = {"gb10_wish": {"service": service, "state": state, **_limits(), **more}}
+        order = Order(
+            "gb10.fleet.wish", self.order.inventories, hosts, variables=wish, words=self.order.words, asks=TOLD
+        )
+        steps = STEPS[state] | (STEPS["proof"] if more.get("prove") else {})
+        outcome, report = _run_shortly(order, {name: words.format(service) for name, words in steps.items()})
+        told: dict[str, list[str]] = {}
+        for step in ("returned", "served"):
+            for host, result in report.answers[step].items():
+                told.setdefault(str(result["msg"]).partition(": ")[2], []).append(host)
+        for text, names in told.items():
+            print(printable(f"{some(names)}: {text}"))
         _said(order, report)
-        return outcome
+        return outcome, report
 
-    def end(self, outcome: Outcome) -> NoReturn:
-        """End a command that has left the silent hosts as they were."""
+    def command(self, said: str) -> str:
+        """A command line about the hosts of this one."""
+        limit = f" --limit {shlex.quote(self.order.limit)}" if self.order.limit else ""
+        return to_paste(self.order, f"gb10 {said}{limit} -i INVENTORY")
+
+    def end(self, service: str, outcome: Outcome, done: str) -> NoReturn:
+        """End a command that has left the silent hosts as they were. `done`: what is true where it came to its end."""
+        if outcome is Outcome.done:
+            print(printable("Nothing was changed" if self.order.only_checks else done))
+        elif outcome is Outcome.refused:
+            _end(f"{service}: nothing was changed", outcome)
+        elif outcome is not Outcome.interrupted:
+            _end(f"{service}: it did not come to its end: `{self.command('ps')}` says what runs now", outcome)
         if outcome is Outcome.done and self.silent:
             _end(f"{', '.join(self.silent)}: no answer, so it is as it was there", Outcome.unreachable)
         raise typer.Exit(outcome)
@@ -93,6 +128,11 @@ class Fleet:
         """A switch goes by the memory of all hosts that it asks."""
         if self.silent:
             raise Refused(f"{', '.join(self.silent)}: no answer, so nothing was changed; leave it out with --limit")
+
+
+def _run_shortly(order: Order, steps: Mapping[str, str]) -> tuple[Outcome, Report]:
+    """Run a playbook for somebody who knows no Ansible, unless they ask for its output."""
+    return run(order) if order.shows else run(order, quiet=True, watch=Progress(Person(), steps))
 
 
 def _limits() -> dict[str, float]:
@@ -226,7 +266,11 @@ def stop(
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Stop {service} on {where(mine)}" + (f" until {until}" if until else ""), yes)
-    fleet.end(fleet.wish(service, mine, state="stopped", until=until))
+    outcome, report = fleet.wish(service, mine, state="stopped", until=until)
+    ends = next((str(said["wish"]["shown"]) for said in report.answers["gb10.fleet.wish"].values() if said["wish"]), "")
+    how = f" until {ends}. To start it before" if ends else ", also after a boot. To start it"
+    again = fleet.command(f"start {shlex.quote(service)}")
+    fleet.end(service, outcome, f"{service} is stopped on {where(mine)}{how}: {again}")
 
 
 @app.command(cls=NoLists)
@@ -242,7 +286,12 @@ def start(
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
     _consent(f"Start {service} on {where(mine)}", yes)
-    fleet.end(fleet.wish(service, mine, state="started", prove=prove))
+    outcome, report = fleet.wish(service, mine, state="started", prove=prove)
+    if prove:
+        fleet.end(service, outcome, f"{service} serves on {where(mine)}")
+    changed = any(said.get("changes") for said in report.answers["gb10.fleet.wish"].values())
+    now, asks = ("starts", "when") if changed else ("was started already", "whether")
+    fleet.end(service, outcome, f"{service} {now} on {where(mine)}. `{fleet.command('ps')}` says {asks} it is ready")
 
 
 @app.command(cls=NoLists)
@@ -300,21 +349,23 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
     outcome = Outcome.done
     for service in stops:
         stopped.append(service)
-        outcome = fleet.wish(service, fleet.of(service), state="stopped", until="")
+        outcome, _ = fleet.wish(service, fleet.of(service), state="stopped", until="")
         if outcome is not Outcome.done:
             break
     if outcome is Outcome.done:
         for service in starts:
             started.append(service)
-            outcome = fleet.wish(service, fleet.of(service), state="started", prove=True)
+            outcome, _ = fleet.wish(service, fleet.of(service), state="started", prove=True)
             if outcome is not Outcome.done:
                 break
     if outcome is Outcome.done:
+        if fleet.order.only_checks:
+            _end("Nothing was changed", outcome)
         _end(f"{', '.join(starts) or 'nothing'} serves, {', '.join(stops) or 'nothing'} stopped by you", outcome)
     if outcome is Outcome.refused and len(stopped) + len(started) == 1:
-        raise typer.Exit(outcome)  # nothing has changed yet
-    back = [fleet.wish(service, fleet.of(service), state="stopped", until="") for service in reversed(started)]
-    back += [fleet.wish(service, fleet.of(service), state="started", prove=True) for service in reversed(stopped)]
+        _end("nothing was changed", outcome)
+    back = [fleet.wish(service, fleet.of(service), state="stopped", until="")[0] for service in reversed(started)]
+    back += [fleet.wish(service, fleet.of(service), state="started", prove=True)[0] for service in reversed(stopped)]
     if outcome is Outcome.interrupted and all(each is Outcome.done for each in back):
         _end(f"interrupted, so {', '.join(stopped)} serves again as before", outcome)
     if all(each is Outcome.done for each in back):
@@ -406,6 +457,9 @@ def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit 
     print(printable(f"{service}: {without_service(mine, _READY_S)}"))
     ahead = {"gb10_ahead": True, "gb10_ahead_of": service}
     order = Order("gb10.fleet.fetch", inventory, limit, variables=ahead, words=ctx.obj)
-    outcome, report = run(order)
+    several = any(len(row.said["members"]) > 1 for row in fleet.found)
+    steps = {name: words for name, words in FETCHES.items() if several or name not in OF_TWO}
+    outcome, report = _run_shortly(order, steps)
     _said(order, report)
-    raise typer.Exit(outcome)
+    done = "nothing was changed" if order.only_checks else "image and model are on its hosts"
+    _end(f"{service}: {done if outcome is Outcome.done else outcome.name}", outcome)

@@ -53,10 +53,9 @@ class Machine:
     def product(self) -> str:
         """Return what it says it is, for a person; no control characters, for it goes into a comment."""
         product, release = self.facts["product"], self.facts["product"]["dgx_release"] or {}
-        words = [str(product["dmi_name"] or "unknown").replace("_", " ")]
         version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
-        words += [f"DGX OS {version}"] if version else [str(self.facts["os"]["pretty"])]
-        return output.printable(", ".join(words))
+        system = f"DGX OS {version}" if version else self.facts["os"]["pretty"] or "a system without a name"
+        return output.printable(f"{output.machine_name(product)}, {system}")
 
     @property
     def fingerprints(self) -> dict[str, str]:

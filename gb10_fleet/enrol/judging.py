@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import machine_name
+
 from gb10_fleet.discover.host_keys import Keys, fingerprint
 from gb10_fleet.discover.places import Place
 from gb10_fleet.seed.store import Seed
@@ -145,4 +147,4 @@ def macs_of(facts: Mapping[str, Any]) -> list[str]:
 
 
 def product_of(facts: Mapping[str, Any]) -> str:
-    return str(facts["product"]["dmi_name"] or "unknown").replace("_", " ")
+    return machine_name(facts["product"])

@@ -23,7 +23,7 @@ from gb10_fleet import home, passwords
 from gb10_fleet.ending import by_name, how_to_use, told
 from gb10_fleet.options import Check, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Progress, Stop
 
 if TYPE_CHECKING:
     from gb10_fleet.up.offers import Offer, Room
@@ -52,7 +52,8 @@ STEPS = {
     "Prove | Read the GID tables": "proof: every cable",
     "Prove | Wait until the model": "proof: waiting for the model to load, then asking it",
 }
-_OF_TWO = ("Give the rails", "Fetch | Take it over the fabric", "Prove | Read the GID tables")
+OF_TWO = ("Give the rails", "Fetch | Take it over the fabric", "Prove | Read the GID tables")
+FETCHES = {name: words for name, words in STEPS.items() if name.startswith("Fetch | ")}
 _HUB = "group_vars/sparks/hub.yml"
 
 
@@ -331,7 +332,7 @@ class _Up:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
         order = Order("gb10.fleet.site", [str(home.inventory())], words=self.words)
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
-        outcome, report = run(order, quiet=True, watch=_Progress(self.person, fleet))
+        outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
         if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():
             self._tell(report, home.inventory())
             _keep_token(
@@ -340,7 +341,7 @@ class _Up:
                     f"put vllm_huggingface_token into {_HUB} of the inventory",
                 )
             )
-            outcome, report = run(order, quiet=True, watch=_Progress(self.person, fleet))
+            outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
         self.said["evidence"] = report.evidence
         self.said["inventory"] = str(home.inventory())
         if outcome is not Outcome.done:
@@ -367,9 +368,8 @@ class _Up:
             if attempt == search.TRIES:
                 break
             wrong = "Not the right password. " if set(wanted) & set(passwords.typed) else ""
-            what = "SSH and sudo" if passwords.CONNECTION in wanted else "sudo"
             secret = self.person.secret(
-                f"{wrong}Password for {what}:", "say -k and -K, or -- --become-password-file FILE"
+                f"{wrong}{passwords.question(wanted)}", "say -kK, or -- --become-password-file FILE"
             )
             passwords.typed |= dict.fromkeys(wanted, secret)
         raise Stop("that password is not taken. Nothing was changed", Outcome.refused)
@@ -387,19 +387,10 @@ class _Up:
         raise Stop(then, outcome)
 
 
-class _Progress:
-    """Says each part of the work when it begins; what takes two Sparks, only where there are two."""
-
-    def __init__(self, person: Person, fleet: Fleet) -> None:
-        self._person = person
-        self._said = {STEPS[name] for name in _OF_TWO if len(fleet.hosts) == 1}
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        task = str(event.get("event_data", {}).get("task", ""))
-        words = next((words for name, words in STEPS.items() if task.startswith(name)), "")
-        if event.get("event") == "playbook_on_task_start" and words and words not in self._said:
-            self._said.add(words)
-            self._person.begin(words)
+def _progress(person: Person, fleet: Fleet) -> Progress:
+    """What takes two Sparks, only where there are two."""
+    alone = len(fleet.hosts) == 1
+    return Progress(person, {name: words for name, words in STEPS.items() if not (alone and name in OF_TWO)})
 
 
 def _wanted_passwords(report: Report) -> Sequence[str]:

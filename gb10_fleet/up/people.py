@@ -6,8 +6,9 @@ import getpass
 import json
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -66,3 +67,19 @@ class Person:
         if self.quiet or self.yes or not sys.stdin.isatty():
             raise Stop(f"{question} Nobody is there to ask: {way_out}. Nothing was changed", Outcome.refused)
         self.asked.append(question)
+
+
+class Progress:
+    """Says each part of a playbook's work when it begins. `steps`: what to say, by how the names of tasks begin."""
+
+    def __init__(self, person: Person, steps: Mapping[str, str]) -> None:
+        self._person, self._steps = person, steps
+        self._said: set[str] = set()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take one event of a run."""
+        task = str(event.get("event_data", {}).get("task", ""))
+        words = next((words for name, words in self._steps.items() if task.startswith(name)), "")
+        if event.get("event") == "playbook_on_task_start" and words and words not in self._said:
+            self._said.add(words)
+            self._person.begin(words)

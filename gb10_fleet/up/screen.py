@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import FLOOR, components
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
@@ -69,12 +70,7 @@ def lines(
         if mine := sorted(served & set(cache["models"])):
             yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
     yield from _changes(preview.changes)
-    yield from (
-        f"Warning     {some([each['host'] for each in rows])}: {fact}"
-        for fact, rows in _by_fact(preview.warnings).items()
-    )
-    if preview.warnings:
-        yield "            `gb10 doctor` says the fix of each warning, when all is set up"
+    yield from _warnings(preview.warnings)
     for consent, names in preview.consents.items():
         yield f"May restart {some(names)}: {meaning(consent)} ({consent})"
     if not preview.consents:
@@ -85,11 +81,19 @@ def lines(
     yield from (f"  {number}  {offer.line}" for number, offer in enumerate(offers, 1))
 
 
-def _by_fact(findings: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One line for each fact, and one for all that is below its security floor: default versions are, on each host."""
+    old = [each for each in findings if each["id"] == FLOOR]
+    hosts: dict[str, list[str]] = {}
     for each in findings:
-        found.setdefault(str(each["fact"]), []).append(each)
-    return found
+        if each["id"] != FLOOR:
+            hosts.setdefault(str(each["fact"]), []).append(each["host"])
+    if old:
+        what = components(str(each["fact"]) for each in old)
+        hosts[f"published vulnerabilities in {what}"] = [*dict.fromkeys(each["host"] for each in old)]
+    yield from (f"Warning     {some(names)}: {fact}" for fact, names in hosts.items())
+    if findings:
+        yield "            `gb10 doctor` says the fix of each warning, when all is set up"
 
 
 def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:

@@ -158,7 +158,10 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
-        wrong = "the password that this run has is wrong: type it anew (-K), or correct it where the inventory has it"
+        wrong = (
+            "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K), or correct"
+            " it where the inventory has it"
+        )
         way_out = (
             f"{wrong if _WRONG.search(text) else 'add -K (--ask-become-pass) and type the password of sudo'}; or let"
             " this user run sudo without a password (a file in /etc/sudoers.d); "
@@ -180,7 +183,9 @@ def from_failure(
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     without = f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')" if others else ""
     if _DENIED.search(text):
-        typed = ", or add -k (--ask-pass) and type the SSH password" if _BY_PASSWORD.search(text) else ""
+        typed = ""
+        if _BY_PASSWORD.search(text):  # sudo will want one as well: both are said at once
+            typed = ", or add -kK and type the password of SSH and sudo (-k -K: two of them)"
         way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{typed}{without}"
         return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
     if _TURNED_AWAY.search(text):

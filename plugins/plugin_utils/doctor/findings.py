@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import (
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import accept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import check_inventory
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import FLOOR
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import FLOOR, components
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import REFUSED, severities
 
@@ -89,7 +89,7 @@ def warnings(findings: Sequence[Finding]) -> list[str]:
     old = [each for each in said if each.id == FLOOR]
     if len(old) < 2:
         return [f"{each.host}: {each.id}: {each.fact}" for each in said]
-    names = ", ".join(each.fact.partition(" is ")[0] for each in old)
+    names = components(each.fact for each in old)
     summed = (
         f"{old[0].host}: {FLOOR}: {len(old)} components have published vulnerabilities: {names}. "
         "`gb10 doctor -i INVENTORY` says what to set"

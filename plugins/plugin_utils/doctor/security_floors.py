@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
@@ -28,6 +28,11 @@ def check_security_floors(subject: Subject) -> Iterator[Finding]:
             state, way_out = found
             fact = f"{entry['component']} {state}, below {entry['value']} ({entry['advisory']}, {entry['date']})"
             yield subject.say(FLOOR, fact, way_out)
+
+
+def components(facts: Iterable[str]) -> str:
+    """Return what these findings are about, for a line that sums them up."""
+    return ", ".join(dict.fromkeys(fact.partition(" is ")[0] for fact in facts))
 
 
 def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[str, str]) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,12 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     rows = [[cell if len(cell) <= _CELL else f"{cell[:_CELL]}..." for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def machine_name(product: Mapping[str, Any]) -> str:
+    """What a machine says it is, by its facts: in DMI, or in the file of DGX OS where its firmware says nothing."""
+    said = product["dmi_name"] or product["dmi_family"] or (product["dgx_release"] or {}).get("DGX_NAME")
+    return str(said).replace("_", " ") if said else "a machine whose firmware names no product"
 
 
 def write(path: Path, text: str, *, secret: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import load_seconds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import machine_name
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement, usage
@@ -274,7 +275,7 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         "Held packages": len(facts["holds"]) or None,
         "Management": " ".join(filter(None, ssh)) or None,
     }
-    vendor, model = product["dmi_vendor"] or "", (product["dmi_name"] or "unknown").replace("_", " ")
+    vendor, model = (product["dmi_vendor"] or "") if product["dmi_name"] else "", machine_name(product)
     return {
         **card,
         "product": model if model.startswith(vendor) else f"{vendor} {model}",

@@ -256,8 +256,20 @@ def test_words_that_ask_or_that_ansible_does_not_know_are_refused(use: Use, word
     assert not stub.call
 
 
-def test_passwords_are_asked_for_once_and_read_from_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"SSH password: ": "of ssh", "BECOME password[defaults to SSH password]: ": "", "Vault password: ": ""}
+@pytest.mark.parametrize(
+    ("options", "said", "sudo"),
+    [
+        (["-kK"], {"Password for SSH and sudo: ": "of ssh"}, "of ssh"),
+        (["-JkK"], {"Password for SSH and sudo: ": "of ssh"}, "of ssh"),
+        (["-k", "-K"], {"Password for SSH: ": "of ssh", "Password for sudo (Enter: the same): ": ""}, "of ssh"),
+        (["-K", "-k"], {"Password for SSH: ": "of ssh", "Password for sudo (Enter: the same): ": "other"}, "other"),
+    ],
+)
+def test_passwords_are_asked_for_once_and_read_from_pipes(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], said: dict[str, str], sudo: str
+) -> None:
+    """One question where one password opens both, as in `gb10 up`."""
+    said = {**said, "Password for the vault: ": ""}
     monkeypatch.setattr("getpass.getpass", said.pop)
     monkeypatch.setattr(passwords, "typed", {})
     read = []
@@ -272,8 +284,8 @@ def test_passwords_are_asked_for_once_and_read_from_pipes(monkeypatch: pytest.Mo
         return SimpleNamespace(rc=0)
 
     monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
-    result = CLI.invoke(cli.app, ["site", "-kK", "-i", "spark-a,", "--ask-vault-pass"])
-    both = {"--connection-password-file": "of ssh\n", "--become-password-file": "of ssh\n"}
+    result = CLI.invoke(cli.app, ["site", *options, "-i", "spark-a,", "--ask-vault-pass"])
+    both = {"--connection-password-file": "of ssh\n", "--become-password-file": f"{sudo}\n"}
     assert read == [both] and not said, result.output
     CLI.invoke(cli.app, ["drift", "-i", "spark-a,"])
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,6 +134,27 @@ def test_what_the_neighbours_share_is_not_ours_to_judge() -> None:
     result = found(*router, *laptops, spark("192.0.2.11", 11))
     assert result.duplicates == [] and [str(place) for place in result.others] == ["192.0.2.3", "192.0.2.4"]
     assert [machine.name for machine in result.sparks] == ["spark-11"] and len(result.locked) == 2
+
+
+@pytest.mark.parametrize(
+    ("product", "said"),
+    [
+        ({"dmi_name": "NVIDIA_DGX_Spark"}, "NVIDIA DGX Spark, DGX OS 7.5.0"),
+        ({"dmi_name": None, "dmi_family": "DGX Spark"}, "DGX Spark, DGX OS 7.5.0"),
+        ({"dmi_name": None, "dmi_family": None}, "DGX Spark, DGX OS 7.5.0"),
+        (
+            {"dmi_name": None, "dmi_family": None, "dgx_release": None},
+            "a machine whose firmware names no product, a system without a name",
+        ),
+    ],
+)
+def test_a_machine_is_named_by_what_names_it(product: dict[str, Any], said: str) -> None:
+    """One of which DMI says nothing was "unknown", though /etc/dgx-release said what it is."""
+    answer = spark("192.0.2.11", 11)
+    facts = {**(answer.facts or {})}
+    facts |= {"product": {**facts["product"], **product}, "os": {"id": None, "version_id": None, "pretty": None}}
+    (machine,) = found(replace(answer, facts=facts)).sparks
+    assert machine.product == said
 
 
 def test_only_what_begins_like_a_key_is_one(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def discover(monkeypatch: pytest.MonkeyPatch, typed: dict[str, str], *words: str) -> tuple[int, dict[str, Any]]:
-    monkeypatch.setattr("getpass.getpass", lambda prompt: typed[prompt.partition(" ")[0]])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: typed[prompt.split()[2].rstrip(":")])
     result = CLI.invoke(discover_cli.app, ["-u", "nvidia", "--json", *words])
     assert not {OF_SSH, OF_SUDO} & set(result.output.split())
     return result.exit_code, json.loads(result.stdout)
@@ -68,7 +68,7 @@ def vault(folder: Path) -> Sequence[str]:
 
 
 def test_typed_passwords_open_a_host_and_its_root(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, answer = discover(monkeypatch, {"SSH": OF_SSH, "BECOME": OF_SUDO}, "-kK", HERE)
+    status, answer = discover(monkeypatch, {"SSH": OF_SSH, "sudo": OF_SUDO}, "-k", "-K", HERE)
     assert (answer["locked"], answer["others"]) == ({}, [HERE]), "this machine is no Spark, and it answered"
     assert status == Outcome.failed and opened(network / "bin") == {"ssh", "sudo"}
     argv = (network / "bin/asked").read_text()
@@ -84,14 +84,14 @@ def test_a_password_from_a_vault_needs_no_root(network: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ({"SSH": "wrong", "BECOME": OF_SUDO}, ["does not let us in", f"gb10 discover -k {HERE}"]),
-        ({"SSH": OF_SSH, "BECOME": "wrong"}, ["sudo", "check the password of sudo"]),
+        ({"SSH": "wrong", "sudo": OF_SUDO}, ["does not let us in", f"gb10 discover -k {HERE}"]),
+        ({"SSH": OF_SSH, "sudo": "wrong"}, ["sudo", "check the password of sudo"]),
     ],
 )
 def test_a_wrong_password_is_said(
     network: Path, monkeypatch: pytest.MonkeyPatch, typed: dict[str, str], says: list[str]
 ) -> None:
-    status, answer = discover(monkeypatch, typed, "-kK", HERE)
+    status, answer = discover(monkeypatch, typed, "-k", "-K", HERE)
     assert status == Outcome.unreachable and [*answer["locked"]] == [HERE]
     assert [word for word in says if word not in answer["locked"][HERE]] == [], answer["locked"]
 
@@ -102,7 +102,7 @@ def test_a_host_that_is_too_slow_is_no_defect_of_ours(network: Path, monkeypatch
     play.write_text(json.dumps([{"hosts": "sparks", "gather_facts": False, "tasks": [look]}]))
     monkeypatch.setattr(password, "PLAYBOOK", str(play))
     fake(network / "bin", "ssh", "sleep 5")
-    _, answer = discover(monkeypatch, {"SSH": OF_SSH, "BECOME": OF_SUDO}, "-kK", HERE)
+    _, answer = discover(monkeypatch, {"SSH": OF_SSH, "sudo": OF_SUDO}, "-k", "-K", HERE)
     assert answer["locked"][HERE].startswith("no answer within 1 s; look whether the host is overloaded"), answer
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, layout_timer, services_cli, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
+from scripts.gates import ROOT
 
 CLI = CliRunner()
 WISH = {"who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
@@ -45,8 +47,10 @@ class Hosts:
         self.by_host: dict[str, Any] = {}
         self.consents: dict[str, Any] = {}
         self.reach: dict[str, Any] = {}
+        self.quiet: list[bool] = []  # of each wish
+        self.shown, self.already = "07:00 CET", False
 
-    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(self, order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
         report = Report(asks=order.asks)
         if order.playbook == "gb10.fleet.services":
             layouts = self.by_host or dict.fromkeys(self.found, self.layouts)
@@ -68,7 +72,33 @@ class Hosts:
                 return Outcome.interrupted, report
             return Outcome.done, report
         self.orders.append(order)
-        return self.outcome(order.variables.get("gb10_wish", {})), report
+        self.quiet.append(quiet)
+        wish = order.variables.get("gb10_wish", {})
+        if (outcome := self.outcome(wish)) is Outcome.done and wish:
+            for event in self.events(wish, str(order.limit).split(",")):
+                report.take(event)
+                if watch:
+                    watch(event)
+        return outcome, report
+
+    def events(self, wish: dict[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """What the play says of it: that of a stop to a request as well, for the tasks that do not apply begin, too."""
+        for task in ("Have it stand still, or start it", "See the memory return", "Wait until the model has loaded"):
+            yield {"event": "playbook_on_task_start", "event_data": {"task": task}}
+        for host in hosts:
+            stops = wish["state"] == "stopped"
+            said: dict[str, Any] = {
+                "wish": {**WISH, "shown": self.shown if wish.get("until") else ""} if stops else None,
+                "changes": [] if self.already else [{"resource": "unit:u", "action": "stop"}],
+            }
+            done = {"host": host, "resolved_action": "gb10.fleet.wish", "res": said}
+            yield {"event": "runner_on_ok", "event_data": done}
+            told = {"step": "returned", "msg": "memory_returned: 90 GiB are available"}
+            if wish.get("prove"):
+                told = {"step": "served", "msg": "serving: org/chat answered 2 test questions correctly"}
+            if stops or wish.get("prove"):
+                data = {"host": host, "resolved_action": "ansible.builtin.assert", "step": told["step"]}
+                yield {"event": "runner_on_ok", "event_data": {**data, "res": {"msg": told["msg"]}}}
 
     @property
     def wishes(self) -> list[tuple[str, str, str | None]]:
@@ -192,6 +222,96 @@ def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None
 
 
 @pytest.mark.parametrize(
+    ("words", "steps", "lines"),
+    [
+        (
+            ["stop", "chat", "--until", "07:00"],
+            ["stopping chat", "waiting for its memory"],
+            [
+                "a, b: 90 GiB are available",
+                "chat is stopped on 2 single hosts (a, b) until 07:00 CET. To start it before: gb10 start chat -i a,",
+            ],
+        ),
+        (
+            ["stop", "embed", "--limit", "a"],
+            ["stopping embed", "waiting for its memory"],
+            [
+                "a: 90 GiB are available",
+                "embed is stopped on a, also after a boot. To start it: gb10 start embed --limit a -i a,",
+            ],
+        ),
+        (["start", "embed"], ["starting embed"], ["embed starts on a. `gb10 ps -i a,` says when it is ready"]),
+        (
+            ["start", "embed", "--prove"],
+            ["starting embed", "waiting for the model to load, then asking it"],
+            ["a: org/chat answered 2 test questions correctly", "embed serves on a"],
+        ),
+        (
+            ["swap", "embed", "chat", "--limit", "a"],
+            ["stopping embed", "waiting for its memory", "starting chat", "waiting for the model"],
+            ["a: 90 GiB", "a, b: org/chat answered", "chat serves, embed stopped by you"],
+        ),
+    ],
+    ids=lambda words: words[0] if words[0] in ("stop", "start", "swap") else "",
+)  # fmt: skip
+def test_it_ends_in_plain_words(ask: Ask, words: list[str], steps: list[str], lines: list[str]) -> None:
+    """An owner who knows no Ansible met its recap."""
+    hosts, result = ask(*words, "--yes")
+    assert result.exit_code == 0 and all(hosts.quiet) and hosts.quiet, result.output
+    shown = result.stdout.splitlines()
+    begun = [line[9:] for line in shown if line.startswith("  ")]
+    assert [said[: len(step)] for said, step in zip(begun, steps, strict=True)] == steps, result.output
+    ended = [line for line in shown if not line.startswith("  ")]
+    assert [said[: len(line)] for said, line in zip(ended, lines, strict=True)] == lines, result.output
+
+
+def test_a_start_of_what_is_started_says_so(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat")]})
+    hosts.already = True
+    _, result = ask("start", "chat", "--yes", hosts=hosts)
+    assert result.stdout.splitlines()[-1] == "chat was started already on a. `gb10 ps -i a,` says whether it is ready"
+
+
+@pytest.mark.parametrize("word", ["-v", "--check", "--diff"])
+def test_who_asks_ansible_to_say_more_sees_its_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hosts = Hosts({"a": [said("chat")]})
+    monkeypatch.setattr(services_cli, "run", hosts.run)
+    result = CLI.invoke(cli.app, ["stop", "chat", "--yes", "-i", "a,", "--", word])
+    assert (result.exit_code, hosts.quiet) == (0, [False]), result.output
+    assert ("is stopped" in result.output) is (word != "--check")
+    assert ("Nothing was changed" in result.output) is (word == "--check")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (Outcome.refused, "chat: nothing was changed\n"),
+        (Outcome.failed, "chat: it did not come to its end: `gb10 ps -i a,` says what runs now\n"),
+        (Outcome.unreachable, "chat: it did not come to its end: `gb10 ps -i a,` says what runs now\n"),
+    ],
+)
+def test_what_fails_says_how_it_stands(ask: Ask, outcome: Outcome, text: str) -> None:
+    hosts = Hosts({"a": [said("chat")]})
+    hosts.outcome = lambda wish: outcome
+    _, result = ask("stop", "chat", "--yes", hosts=hosts)
+    assert result.exit_code == outcome and result.stderr.endswith(text) and "chat is stopped" not in result.output
+
+
+def test_the_play_says_the_two_that_are_told() -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    steps = {
+        task["vars"]["__gb10_step"] for task in play["tasks"] if "ansible.builtin.assert" in task and "vars" in task
+    }
+    assert steps == services_cli.TOLD.keys() - {"gb10.fleet.wish"}
+    names = [task["name"] for task in play["tasks"]]
+    begun = [step for steps in services_cli.STEPS.values() for step in steps]
+    assert begun and all(any(name.startswith(step) for name in names) for step in begun)
+
+
+@pytest.mark.parametrize(
     ("words", "more", "text"),
     [
         (["stop", "chat"], {}, "nobody is there to ask; say --yes. Nothing was changed"),
@@ -295,8 +415,8 @@ def test_one_switch_at_a_time(ask: Ask, tmp_path: Path) -> None:
 
 def test_a_switch_that_another_has_overtaken_changes_nothing(ask: Ask) -> None:
     class Overtaken(Hosts):
-        def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-            done = super().run(order, quiet)
+        def run(self, order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
+            done = super().run(order, quiet, watch)
             self.found = {host: [{**one, "state": "inactive"} for one in said] for host, said in self.found.items()}
             return done
 
@@ -372,6 +492,7 @@ def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
         "gb10.fleet.fetch",
         {"gb10_ahead": True, "gb10_ahead_of": "chat"},
     )
+    assert result.stdout.splitlines()[-1] == "chat: image and model are on its hosts" and hosts.quiet == [True]
     _, result = ask("fetch", "chat")
     assert "up to 1800 s without service: no load of it is known" in result.output
 

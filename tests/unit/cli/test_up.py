@@ -486,7 +486,7 @@ def test_one_spark_hears_nothing_of_cables(
     names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {})  # as it is read
-    progress = cli._Progress(Person(), fleet)
+    progress = cli._progress(Person(), fleet)
     for task in ("Fetch | Take it over the fabric", "Prove | Wait until the model answers"):
         progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
     out = capsys.readouterr().out
@@ -500,6 +500,8 @@ def test_the_last_lines_name_what_the_run_was_let_in_with(monkeypatch: pytest.Mo
     assert passwords.options() == " -K"
     passwords.typed[passwords.CONNECTION] = "x"
     assert passwords.options() == " -kK"
+    passwords.typed[passwords.CONNECTION] = "y"
+    assert passwords.options() == " -k -K", "-kK would ask for one that opens both"
 
 
 def test_a_host_that_fails_for_another_reason_asks_for_no_other_password(

@@ -206,6 +206,20 @@ def test_changes_are_counted_and_packages_named() -> None:
     assert "May restart nothing" in shown
 
 
+def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
+    """The default versions have them, so each new owner met four lines before the choice of a model."""
+    old = [f"{name} is 1.0, below 2.0 (CVE-1, 2026-01-01)" for name in ("NVIDIA driver", "Docker", "vLLM")]
+    warnings = [{"host": host, "id": "security_floor", "fact": fact} for host in (A, B) for fact in old]
+    warnings.append({"host": B, "id": "disk_full", "fact": "/ has 11.0 GiB free"})
+    shown = [*screen.lines([], [], {}, screen.Preview(warnings=warnings), [])]
+    said = [number for number, line in enumerate(shown) if line.startswith("Warning")]
+    assert [shown[number] for number in said] == [
+        f"Warning     {B}: / has 11.0 GiB free",
+        f"Warning     {A}, {B}: published vulnerabilities in NVIDIA driver, Docker, vLLM",
+    ]
+    assert "`gb10 doctor`" in shown[said[-1] + 1] and "CVE" not in "".join(shown)
+
+
 def test_the_steps_that_are_told_are_tasks_that_there_are() -> None:
     tasks = "\n".join(path.read_text() for folder in ("playbooks", "roles") for path in (ROOT / folder).rglob("*.yml"))
     assert [name for name in cli.STEPS if f"- name: {name}" not in tasks] == []

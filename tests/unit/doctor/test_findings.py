@@ -861,14 +861,15 @@ def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
 
 def test_a_password_that_is_wrong_is_not_a_missing_one() -> None:
     assert from_failure("a", "Incorrect sudo password").way_out.startswith(
-        "the password that this run has is wrong: type it anew (-K)"
+        "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K)"
     )
     missing = from_failure("a", "Missing sudo password").way_out
     assert missing.startswith("add -K (--ask-become-pass)") and "/etc/sudoers.d" in missing
 
 
 def test_a_host_that_takes_a_password_says_how_to_give_it() -> None:
-    assert "add -k (--ask-pass)" in from_failure("a", "Permission denied (publickey,password).").way_out
+    way_out = from_failure("a", "Permission denied (publickey,password).").way_out
+    assert "add -kK and type the password of SSH and sudo (-k -K: two of them)" in way_out, "both at once"
     assert "add -k" not in from_failure("a", "Permission denied (publickey).").way_out
 
 
