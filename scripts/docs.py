@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from sphinx.application import Sphinx
+from sphinx_antsibull_ext.assets import get_color_scheme_content
 
 from scripts.check import source_files
 from scripts.gates import BIN, ROOT, WORK
@@ -62,6 +63,8 @@ PARTS: dict[str, tuple[str, ...]] = {
                   "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
+CELL, TEXT = re.compile(r"<(td|h1)\b.*?</\1>", re.DOTALL), re.compile(r"(?<=>)[^<>]+(?=<)")
+LONG, PART = re.compile(r"[^\s&;]{15,}"), re.compile(r"[/|:_.,=@-]+(?=.)|[0-9A-Za-z]{24}(?=.)")
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
 
 TERMINAL = """
@@ -143,6 +146,22 @@ def reference(target: Path) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def breakable(page: str) -> str:
+    """Let long words of tables and titles go on in the next line behind a part of theirs, and not where they like."""
+
+    def words(text: re.Match[str]) -> str:
+        return LONG.sub(lambda word: PART.sub(r"\g<0><wbr>", word[0]), text[0])
+
+    return CELL.sub(lambda cell: TEXT.sub(words, cell[0]), page)
+
+
+def dark() -> str:
+    """The dark colours of the reference, for whoever chose them on the site, and for whose system is dark."""
+    colours = get_color_scheme_content("default-dark").decode()
+    chosen, left = (colours.replace(":root", f'body[data-theme="{theme}"]') for theme in ("dark", "auto"))
+    return f"{chosen}\n@media (prefers-color-scheme: dark) {{ {left} }}\n"
+
+
 def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
     return {
         "project": "gb10-fleet",
@@ -154,8 +173,8 @@ def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
         "source_suffix": {".md": "markdown", ".rst": "restructuredtext"},
         "copybutton_prompt_text": "$ ",  # what is copied runs as it is, and answers of a command stay behind
         "html_theme": "furo",
-        "html_static_path": [str(ROOT / "scripts/site.css")],
-        "html_css_files": ["site.css"],
+        "html_static_path": [str(ROOT / "scripts/site.css"), str(WORK / "site/dark.css")],
+        "html_css_files": ["site.css", "dark.css"],
         "html_title": f"gb10-fleet {galaxy['version']}",
         "html_show_sourcelink": False,
         "html_copy_source": False,
@@ -170,6 +189,7 @@ def build(target: Path) -> int:
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     source, doctrees = WORK / "site/source", WORK / "site/doctrees"
     lay_out(source, galaxy["repository"])
+    (WORK / "site/dark.css").write_text(dark(), encoding="utf-8")
     for leftover in (target, doctrees):
         shutil.rmtree(leftover, ignore_errors=True)
     app = Sphinx(
@@ -179,6 +199,8 @@ def build(target: Path) -> int:
     app.build(force_all=True)
     if app.statuscode:
         raise SystemExit("The site has warnings, and each of them is an error: see above.")
+    for page in target.rglob("*.html"):
+        page.write_text(breakable(page.read_text(encoding="utf-8")), encoding="utf-8")
     return len(app.env.found_docs)
 
 

@@ -121,7 +121,7 @@ def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[Record]:
     for reason in reasons:
         group = groups.setdefault((reason["what"], reason["way_out"] or reason["text"]), {**reason, "where": []})
         group["where"].append(reason["where"])
-    return list(groups.values())
+    return [{**group, "where": sorted(group["where"])} for group in groups.values()]
 
 
 def _headline(document: Mapping[str, Any]) -> str:

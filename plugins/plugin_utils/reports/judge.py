@@ -251,7 +251,7 @@ def _unproven(
 ) -> list[Record]:
     """Return what should have been measured and was not."""
     measured = {pairing["link"] for pairing in pairings}
-    unmeasured = [link["name"] for link in links if link["name"] not in measured]
+    unmeasured = [_said(link) for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
     unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
     unasked = _unasked(name, members, served)
@@ -262,6 +262,12 @@ def _unproven(
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
         *(_reason(where, "unmeasured", "no model was asked", again) for where in unasked),
     ]
+
+
+def _said(link: Mapping[str, Any]) -> str:
+    """Name a cable by its two ends, as where it was measured; those of a switch have one name."""
+    ends = [f"{end['host']} {end['port']}" for end in link["ends"]]
+    return " to ".join(ends) if len(ends) == 2 else str(link["name"])
 
 
 def _unasked(name: str, members: Mapping[str, Record], served: Sequence[Record]) -> list[str]:

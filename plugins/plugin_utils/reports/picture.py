@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the boxes and cables of a fabric picture go. Geometry only: the page's template draws (and escapes) it.
 
-Units are those of the SVG's viewBox. The width is fixed and small, so that the text stays readable on a phone.
+Units are those of the SVG's viewBox. The width is small, so that the text stays readable on a phone: WIDTH, or what a
+pair takes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ BOX_WIDTH, BOX_HEIGHT = 136.0, 66.0
 MARGIN = 10.0
 GAP = 22.0
 SWITCH_WIDTH = 44.0
+PORT = 42.0  # of a cable, at each end beside its label: where the port's name stands
 STUB = 0.17  # of a broken cable's length, at each end
 # Width of a bold letter of the widest font of the page, DejaVu Sans, in parts of its size; other letters are average.
 FIGURE_SIZE = 14.0
@@ -111,16 +113,19 @@ def _box(x: float, y: float, host: Host, tones: Mapping[str, str], height: float
 
 def _side_by_side(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Picture:
     height = max(130.0, 64.0 * len(links) + 16)
-    left, right = MARGIN + BOX_WIDTH, WIDTH - BOX_WIDTH - MARGIN
-    places = [MARGIN, right] if len(hosts) == 2 else [(WIDTH - BOX_WIDTH) / 2]
-    boxes = [_box(x, MARGIN, host, tones, height) for x, host in zip(places, hosts, strict=True)]
+    widest = max((text_width(line) for link in links for line in link["label"]), default=0.0)
+    left = MARGIN + BOX_WIDTH
+    right = left + max(widest + 2 * PORT, 2 * MARGIN)
+    width = (right if len(hosts) == 2 else MARGIN) + BOX_WIDTH + MARGIN
+    places = [MARGIN, right]
+    boxes = [_box(x, MARGIN, host, tones, height) for x, host in zip(places, hosts, strict=False)]
     cables = []
     for index, link in enumerate(links):
         y = MARGIN + height * (index + 1) / (len(links) + 1)
         ports = {end["host"]: end["port"] for end in link["ends"]}
         named = ((left + 18, y - 10, ports[boxes[0].name]), (right - 18, y - 10, ports[boxes[1].name]))
-        cables.append(Cable((left, y), (right, y), named, (WIDTH / 2, y), *_look(link)))
-    return Picture(height + 2 * MARGIN, boxes, cables)
+        cables.append(Cable((left, y), (right, y), named, (width / 2, y), *_look(link)))
+    return Picture(height + 2 * MARGIN, boxes, cables, width=width)
 
 
 def _ring(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Picture:
@@ -161,7 +166,14 @@ def _along(start: tuple[float, float], end: tuple[float, float], distance: float
 
 def _switched(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Picture:
     """Hosts left and right of the switch, so that the picture grows downwards and stays readable."""
-    row = max(BOX_HEIGHT, 48.0 * len(links)) + GAP
+    room = (WIDTH - SWITCH_WIDTH) / 2 - BOX_WIDTH - MARGIN - 10  # between a host and the switch
+    looks = [
+        {name: (spoke["port"], *_look({**spoke, "label": _folded(spoke["label"], room)}))
+         for name, spoke in link["spokes"].items()}
+        for link in links
+    ]  # fmt: skip
+    lines = max((len(look[1]) for each in looks for look in each.values()), default=2)
+    row = max(BOX_HEIGHT, (17.0 * lines + 14) * len(links)) + GAP
     rows = math.ceil(len(hosts) / 2)
     switch = Box((WIDTH - SWITCH_WIDTH) / 2, MARGIN, SWITCH_WIDTH, rows * row - GAP, "switch", "", "plain")
     boxes, cables = [], []
@@ -171,12 +183,16 @@ def _switched(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> 
         boxes.append(box)
         near, far = (box.x + box.width, switch.x) if on_left else (box.x, switch.x + switch.width)
         towards = 1.0 if on_left else -1.0
-        for number, link in enumerate(links):
-            spoke = link["spokes"].get(host[0])
-            if spoke is None:
+        for number, each in enumerate(looks):
+            if host[0] not in each:
                 continue
+            name, *look = each[host[0]]
             at = y + box.height * (number + 1) / (len(links) + 1)
-            port = (near - 15 * towards, at + 5, spoke["port"])
-            label = ((near + far) / 2, at)
-            cables.append(Cable((near, at), (far, at), (port,), label, *_look(spoke)))
+            port = (near - 15 * towards, at + 5, name)
+            cables.append(Cable((near, at), (far, at), (port,), ((near + far) / 2, at), *look))
     return Picture(switch.height + 2 * MARGIN, boxes, cables, switch)
+
+
+def _folded(lines: Sequence[str], room: float) -> list[str]:
+    """The same words in as many lines as it takes, so that the label lies over nothing."""
+    return [part for line in lines for part in ([line] if text_width(line) + 10 <= room else line.split())]

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     evidence_page,
     judge,
     metrics,
+    picture,
     since,
 )
 
@@ -748,3 +749,38 @@ def test_a_warm_start_stands_beside_the_cold_one(warm: dict[str, Any] | None, ro
     jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
     rows = dict(evidence_page.start_rows(document["clusters"][0]["serving"]))
     assert (rows == {}) if row is None else rows["Start"].startswith(row)
+
+
+def test_a_cable_that_was_not_measured_is_named_as_one_that_was() -> None:
+    """It was said by its key: spark-a:p1--spark-b:p0."""
+    (reason,) = [one for one in DOCUMENTS["ring-cut"]["reasons"] if one["what"] == "unmeasured"]
+    assert reason["where"] == "spark-a p1 to spark-b p0"
+
+
+def test_many_places_of_one_trouble_come_in_order() -> None:
+    page = evidence_page.render(DOCUMENTS["switch-one-bad"])
+    assert "spark-3 p0 to spark-4 p0, spark-3 p0 to spark-5 p0, spark-3 p0 to spark-6 p0" in page
+
+
+def test_a_picture_is_no_wider_than_what_is_in_it() -> None:
+    """On a phone the text of a pair was 8 pixels high, and a single Spark stood in a picture for two."""
+    cable = {"ends": [{"host": "a", "port": "p0"}, {"host": "b", "port": "p0"}], "label": ["98.0 + 98.0 Gb/s"]}
+    pair = picture.draw("pair", [("a", ""), ("b", "")], [{**cable, "tone": "ok"}], {"a": "ok", "b": "ok"})
+    left, right = pair.boxes
+    assert right.x - left.x - left.width >= pair.cables[0].label_width + 60 and pair.width < picture.WIDTH
+    assert pair.width == right.x + right.width + left.x
+    single = picture.draw("none", [("a", "")], [], {"a": "ok"})
+    assert single.width == single.boxes[0].width + 2 * single.boxes[0].x < picture.WIDTH / 2
+
+
+def test_a_label_at_a_switch_lies_over_neither_host_nor_switch() -> None:
+    """`degraded cx7` covered the name of its port."""
+    drawing = picture.draw(
+        "switch",
+        [("a", ""), ("b", "")],
+        [{"ends": [], "spokes": {"a": {"port": "p0", "label": ["25.6 Gb/s", "degraded cx7"], "tone": "bad"}}}],
+        {"a": "bad", "b": "ok"},
+    )
+    (cable,) = drawing.cables
+    assert cable.lines == ("25.6 Gb/s", "degraded", "cx7")
+    assert cable.label_width < abs(cable.end[0] - cable.start[0]) and cable.label_height < drawing.boxes[0].height

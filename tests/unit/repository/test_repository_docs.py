@@ -17,6 +17,23 @@ def test_every_page_is_in_a_part_of_the_navigation_and_in_one_only() -> None:
     assert sorted(listed) == sorted(set(found) - {docs.FRONT})
 
 
+def test_a_long_word_of_a_table_breaks_where_it_has_parts_and_nowhere_else() -> None:
+    """A table was twice as wide as its column by the path of one test."""
+    cell = '<td><p>short/path <a href="tests/unit/a_b.html#long-long-long-long"><code>{}</code></a></p></td>'
+    path, broken = "tests/unit/serving/test_hostile.py", "tests/<wbr>unit/<wbr>serving/<wbr>test_<wbr>hostile.<wbr>py"
+    assert docs.breakable(cell.format(path)) == cell.format(broken)
+    assert docs.breakable(cell.format("a" * 40)) == cell.format(f"{'a' * 24}<wbr>{'a' * 16}"), "a digest has no parts"
+    outside = f"<p><code>{path}</code></p><pre>{path}</pre>"
+    assert docs.breakable(outside) == outside
+
+
+def test_the_reference_can_be_read_in_the_dark_by_choice_and_by_the_system() -> None:
+    """Names of options were white on light blue there."""
+    css = docs.dark()
+    assert css.count("--antsibull-option-type:") == 2 and ":root" not in css
+    assert 'body[data-theme="dark"]' in css and "prefers-color-scheme: dark" in css
+
+
 def test_a_page_that_is_in_no_part_is_refused_by_name() -> None:
     with pytest.raises(SystemExit, match=r"docs/nobody\.md"):
         docs.navigation(["README.md", "docs/quickstart.md", "docs/nobody.md"])
