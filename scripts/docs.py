@@ -63,7 +63,7 @@ PARTS: dict[str, tuple[str, ...]] = {
                   "SUPPORT.md", "SECURITY.md",
                   "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
-CELL, TEXT = re.compile(r"<(td|h1)\b.*?</\1>", re.DOTALL), re.compile(r"(?<=>)[^<>]+(?=<)")
+CELL, TEXT = re.compile(r"<(t[dh]|h1)\b.*?</\1>", re.DOTALL), re.compile(r"(?<=>)[^<>]+(?=<)")
 LONG, PART = re.compile(r"[^\s&;]{15,}"), re.compile(r"[/|:_.,=@-]+(?=.)|[0-9A-Za-z]{24}(?=.)")
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
 

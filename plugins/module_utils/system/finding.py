@@ -90,6 +90,12 @@ _AT_OUR_END = (
 # The connection is there, and ends before a login.
 _TURNED_AWAY = re.compile(r"kex_exchange_identification: (?!banner line)", re.I)
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
+_WRONG_SUDO = (
+    "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K), or correct it"
+    " where the inventory has it"
+)
+# Whoever adds -k alone meets the refusal of sudo next.
+_BY_TYPING = ", or add -kK and type the password of SSH and sudo (-k -K: two of them)"
 # Why no login came about where something answers, and what helps.
 _NO_LOGIN = (
     (
@@ -158,12 +164,9 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
-        wrong = (
-            "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K), or correct"
-            " it where the inventory has it"
-        )
+        typed = _WRONG_SUDO if _WRONG.search(text) else "add -K (--ask-become-pass) and type the password of sudo"
         way_out = (
-            f"{wrong if _WRONG.search(text) else 'add -K (--ask-become-pass) and type the password of sudo'}; or let"
+            f"{typed}; or let"
             " this user run sudo without a password (a file in /etc/sudoers.d); "
             f"check with: {try_by_hand(host, '--become', '-K')}"
         )
@@ -183,9 +186,7 @@ def from_failure(
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     without = f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')" if others else ""
     if _DENIED.search(text):
-        typed = ""
-        if _BY_PASSWORD.search(text):  # sudo will want one as well: both are said at once
-            typed = ", or add -kK and type the password of SSH and sudo (-k -K: two of them)"
+        typed = _BY_TYPING if _BY_PASSWORD.search(text) else ""
         way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{typed}{without}"
         return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
     if _TURNED_AWAY.search(text):

@@ -172,8 +172,8 @@ def _switched(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> 
          for name, spoke in link["spokes"].items()}
         for link in links
     ]  # fmt: skip
-    lines = max((len(look[1]) for each in looks for look in each.values()), default=2)
-    row = max(BOX_HEIGHT, (17.0 * lines + 14) * len(links)) + GAP
+    most = max((len(look[1]) for each in looks for look in each.values()), default=2)
+    row = max(BOX_HEIGHT, (17.0 * most + 14) * len(links)) + GAP
     rows = math.ceil(len(hosts) / 2)
     switch = Box((WIDTH - SWITCH_WIDTH) / 2, MARGIN, SWITCH_WIDTH, rows * row - GAP, "switch", "", "plain")
     boxes, cables = [], []
@@ -186,10 +186,10 @@ def _switched(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> 
         for number, each in enumerate(looks):
             if host[0] not in each:
                 continue
-            name, *look = each[host[0]]
+            name, lines, tone, broken = each[host[0]]
             at = y + box.height * (number + 1) / (len(links) + 1)
             port = (near - 15 * towards, at + 5, name)
-            cables.append(Cable((near, at), (far, at), (port,), ((near + far) / 2, at), *look))
+            cables.append(Cable((near, at), (far, at), (port,), ((near + far) / 2, at), lines, tone, broken))
     return Picture(switch.height + 2 * MARGIN, boxes, cables, switch)
 
 
