@@ -169,6 +169,8 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
         names = list(dict.fromkeys(row.said["name"] for row in mine))
     if len(names) > 1:
         _end(f"which one? Name the service behind the question: {', '.join(names)}", order)
+    for line in told(report):  # whoever gave no answer may be the one that is meant
+        print(printable(by_name(order, line)), file=sys.stderr)
     return min(mine, key=lambda row: (not row.runs, row.rank))
 
 

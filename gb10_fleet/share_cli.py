@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
 
-from gb10_fleet.ending import by_name, show, unread
+from gb10_fleet.ending import by_name, show, to_paste, unread
 from gb10_fleet.inventory_lines import refuse_templates
 from gb10_fleet.options import Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
@@ -216,7 +216,7 @@ class _Share:
         self._bring(after, before)
         urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
         lines = _how(name, urls, keys[name], self.kept.trusted, self._tried(addresses, keys[name]))
-        self.person.say(*(by_name(self.order, line) for line in lines))
+        self.person.say(*(to_paste(self.order, line) for line in lines))
         return {"client": name, "addresses": urls, "key": keys[name], "trust": str(self.kept.trusted)}
 
     def _addresses(self, *, ours: bool) -> dict[str, str]:

@@ -361,7 +361,7 @@ class _Up:
         from gb10_fleet.up import search
 
         for attempt in range(search.TRIES + 1):
-            outcome, report = run(order, quiet=True)
+            outcome, report = run(order, quiet=True, watch=Progress(self.person))
             wanted = _wanted_passwords(report)
             if not wanted or report.cut:
                 return outcome, report

@@ -84,7 +84,8 @@ class Offer:
         said += [f"{self.weights:.0f} GiB to download"]
         said += [] if self.disk_left is None else [f"{self.disk_left:.0f} GiB of disk left"]
         said += [f"about {_time(self.minutes)} with the image at {_fit('download_rate'):.0f} Mbit/s"]
-        return f"{self.model}: {', '.join(said)}"
+        served = self.plan.checkpoint.id if self.plan.checkpoint else self.model
+        return f"{self.model}{'' if served == self.model else f' as {served}'}: {', '.join(said)}"
 
     def as_dict(self) -> dict[str, Any]:
         return {

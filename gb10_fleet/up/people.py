@@ -15,6 +15,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 
 from gb10_fleet.playbook import Outcome
 
+_QUIET_S = 30  # whoever waits longer than that asks whether it hangs
+
 
 class Stop(Exception):
     """The end of the command, with its exit status."""
@@ -70,16 +72,28 @@ class Person:
 
 
 class Progress:
-    """Says each part of a playbook's work when it begins. `steps`: what to say, by how the names of tasks begin."""
+    """Says each part of a playbook's work when it begins, and of a long one that it goes on.
 
-    def __init__(self, person: Person, steps: Mapping[str, str]) -> None:
-        self._person, self._steps = person, steps
+    `steps`: what to say, by how the names of tasks begin; without them a run is one part, which the caller has named.
+    """
+
+    def __init__(self, person: Person, steps: Mapping[str, str] | None = None) -> None:
+        self._person, self._steps = person, steps or {}
         self._said: set[str] = set()
+        self._begun, self._told_s = 0, time.monotonic()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take one event of a run."""
+        if event.get("event") != "playbook_on_task_start":
+            return
+        self._begun += 1
         task = str(event.get("event_data", {}).get("task", ""))
         words = next((words for name, words in self._steps.items() if task.startswith(name)), "")
-        if event.get("event") == "playbook_on_task_start" and words and words not in self._said:
+        if words in self._said:
+            words = ""
+        if not words and time.monotonic() - self._told_s > _QUIET_S:
+            words = f"going on: step {self._begun}"
+        if words:
             self._said.add(words)
+            self._told_s = time.monotonic()
             self._person.begin(words)

@@ -18,7 +18,10 @@ from gb10_fleet.playbook import Report
 from gb10_fleet.up.cables import Cluster
 from gb10_fleet.up.offers import Offer
 
-_KINDS = {"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"}
+_KINDS = {
+    **{"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"},
+    **{"hold": "package hold", "nm_profile": "network profile", "kernel_module": "kernel module"},
+}
 _MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
 
 
@@ -62,7 +65,7 @@ def lines(
 ) -> Iterator[str]:  # fmt: skip
     """All of it, for a person."""
     yield ""
-    yield from (f"Found       {spark.name}: {spark.product}" for spark in sparks)
+    yield from (f"Found       {spark.name} ({spark.place}): {spark.product}" for spark in sparks)
     yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
     yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
     for name, cache in (caches or {}).items():
@@ -78,7 +81,8 @@ def lines(
     yield "Later       `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
     yield ""
     yield "Models that fit:" if len(offers) > 1 else "Model:"
-    yield from (f"  {number}  {offer.line}" for number, offer in enumerate(offers, 1))
+    advice = " (what we would take)" if len(offers) > 1 else ""
+    yield from (f"  {number}  {offer.line}{'' if number > 1 else advice}" for number, offer in enumerate(offers, 1))
 
 
 def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:

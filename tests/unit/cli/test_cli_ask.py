@@ -140,6 +140,24 @@ def test_a_fleet_that_is_silent_is_not_one_without_services(talk: Any, words: tu
     assert "no route" in result.output and "no service is on" not in result.output
 
 
+def test_whose_answer_is_missing_is_said_where_another_host_speaks_for_the_service(talk: Any) -> None:
+    silent = Finding("unreachable", "error", "a", "no route", "check power").as_dict()
+
+    class Half(Fleet):
+        def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+            if order.playbook == "gb10.fleet.way":
+                return super().run(order)
+            report = Report(asks=order.asks)
+            mine = {"services": [said("chat", rank=1, state="active")], "error": None, "silent": None}
+            hosts = {"a": {"services": None, "error": None, "silent": silent}, "b": mine}
+            data = {"resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}
+            report.take({"event": "runner_on_ok", "event_data": data})
+            return Outcome.done, report
+
+    result = talk(Half({}, {"problem": "no keys"}), "logs", "chat")
+    assert "a: unreachable: no route" in result.stderr and "b: no keys" in result.stderr, result.stderr
+
+
 def test_ask_prints_the_answer_through_the_tunnel(talk: Any, model: int) -> None:
     tunnel = [sys.executable, "-c", RELAY, str(model)]
     fleet = Fleet({"a": [said("chat", model)]}, {"command": tunnel, "key": "s3cret"})

@@ -148,7 +148,8 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     keys = home.inventory() / "known_hosts.txt"
     assert f"ssh -o UserKnownHostsFile={keys} -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output
     assert "\nfrom openai import" in done.output, "a pasted line of Python begins without a margin"
-    assert "gb10 stop vllm\n" in done.output
+    assert "gb10 stop vllm\n" in done.output and f"Found       {A} ({ADDRESSES[A]}): " in done.output
+    assert done.output.count("(what we would take)") == 1
     (question,) = world.asked
     assert "model 1, 2 or 3 and allow fabric_allow_activation" in question
     pair = inventory()["children"]["pair1"]

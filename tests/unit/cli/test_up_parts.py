@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from gb10_fleet.discover.places import Place
 from gb10_fleet.inventory_lines import Template
 from gb10_fleet.playbook import Report
-from gb10_fleet.up import cli, offers, screen, written
+from gb10_fleet.up import cli, offers, people, screen, written
 from gb10_fleet.up.cables import Cluster, WrongCables, clusters
 from gb10_fleet.up.written import Fleet, Host
 from scripts.gates import ROOT
@@ -280,3 +280,17 @@ def test_a_host_may_name_no_port_and_no_consent_that_there_is_not() -> None:
     change = {"role": "r", "resource": "file:/x", "action": "write"}
     pending = [{**change, "consent": "ansible_host"}, change, {**change, "consent": "fabric_allow_activation"}]
     assert screen.lacking(Report(pending={A: pending})) == {"fabric_allow_activation": [A]}
+
+
+def test_whoever_waits_is_told_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    progress = people.Progress(people.Person(), {"Look": "looking at each Spark"})
+    for at, task in enumerate(["Look | a", "Look | b", "Write", "Write more"]):
+        now[0] = at * 20.0
+        progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
+        progress({"event": "runner_on_ok", "event_data": {"task": task}})
+    told = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["looking at each Spark", "going on: step 3"]
