@@ -7,6 +7,7 @@ It is made of what the other commands do: it finds and logs in as `gb10 discover
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -179,7 +180,7 @@ class _Up:
         fleet = written.Fleet(hosts, alone, self.user, evidence)
         written.write(fleet, draft, found.keys)
         self.person.begin("looking at what is there")
-        outcome, report = self._as_root(Order("gb10.fleet.look", [str(draft)], words=self.words, asks=_LOOK))
+        outcome, report = self._as_root(self._order("gb10.fleet.look", draft, asks=_LOOK))
         if report.cut:
             self._refuse(outcome, report, draft)
         facts = {
@@ -288,7 +289,7 @@ class _Up:
         return screen.Preview(report.changes, needed, warnings)
 
     def _checked(self, folder: Path) -> tuple[Outcome, Report]:
-        return self._as_root(Order("gb10.fleet.site", [str(folder)], check=True, words=self.words))
+        return self._as_root(self._order("gb10.fleet.site", folder, check=True))
 
     def _answer(self, offers: Sequence[Offer], consents: Sequence[str]) -> Offer:
         from gb10_fleet.up import screen
@@ -330,7 +331,7 @@ class _Up:
 
     def _site(self, fleet: Fleet) -> Outcome:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
-        order = Order("gb10.fleet.site", [str(home.inventory())], words=self.words)
+        order = self._order("gb10.fleet.site", home.inventory())
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
         outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
         if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():
@@ -355,6 +356,11 @@ class _Up:
         return how_to_use(Order("", [str(home.inventory())]), proof)
 
     # -- Ansible
+
+    def _order(self, playbook: str, folder: Path, **more: Any) -> Order:
+        """With connections of its own: by one that another command left open, nobody would be asked for a password."""
+        own = {"ANSIBLE_SSH_CONTROL_PATH": f"%(directory)s/up-{os.getpid()}-%%C"}
+        return Order(playbook, [str(folder)], words=self.words, environment=own, **more)
 
     def _as_root(self, order: Order) -> tuple[Outcome, Report]:
         """Run what only reads, and ask for the password of sudo where it wants one."""

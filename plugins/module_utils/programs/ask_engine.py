@@ -30,6 +30,7 @@ QUIET = {
 def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
     """Return what vLLM says of the model; `refusal` where it does not take it, in its own words.
 
+    `unasked` where a release of vLLM has no longer what this program imports: that is no word on the model.
     It is `firm` where vLLM's own checks of the configuration refuse. What fails otherwise, or when the model is made
     without memory, may serve all the same.
     """
@@ -41,9 +42,13 @@ def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
         found["version"] = vllm.__version__
         _configured(found, model, flags)
     except Exception as error:
-        found["refusal"] = f"{type(error).__name__}: {error}"[:LONGEST_TEXT]
-        checks = isinstance(error, (ValueError, NotImplementedError)) and "architectures" not in found
-        found["firm"] = checks and UNSEEN not in str(error)
+        text = f"{type(error).__name__}: {error}"[:LONGEST_TEXT]
+        if isinstance(error, ImportError) and str(error.name).partition(".")[0] == "vllm":
+            found["unasked"] = text
+        else:
+            found["refusal"] = text
+            checks = isinstance(error, (ValueError, NotImplementedError)) and "architectures" not in found
+            found["firm"] = checks and UNSEEN not in str(error)
     found["seconds"] = round(time.monotonic() - began, 1)
     return found
 

@@ -121,7 +121,11 @@ def steps(use: Usage) -> list[Step]:
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
         *_sharing(use),
         Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
-        Step("Stop it", (f"gb10 stop {use.service} -i INVENTORY",), f"gb10 start {use.service} starts it again"),
+        Step(
+            "Stop it",
+            (f"gb10 stop {use.service} -i INVENTORY",),
+            f"gb10 start {use.service} -i INVENTORY starts it again",
+        ),
         Step(
             "Undo everything",
             ("gb10 undo --all -i INVENTORY",),

@@ -50,6 +50,7 @@ class Answer(TypedDict):
     image: NotRequired[str]
     version: NotRequired[str]
     refusal: NotRequired[str]
+    unasked: NotRequired[str]
     firm: NotRequired[bool]
     architectures: NotRequired[list[str]]
     task: NotRequired[str]
@@ -190,6 +191,9 @@ def lines(said: Mapping[str, Any], host: str, geometry: Geometry, counted_gib: f
     asked = f"vLLM {said.get('version', 'of an unknown version')} on {host}"
     if refusal := said.get("refusal"):
         yield f"{asked} does not take it: {refusal}"
+        return
+    if unasked := said.get("unasked"):
+        yield f"{asked} cannot be asked: {unasked}"
         return
     kinds = ", ".join(f"{each['layers']} {each['kind']}" for each in said.get("layers") or []) or "none"
     yield (

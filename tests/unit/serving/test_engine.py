@@ -238,7 +238,10 @@ def test_the_program_says_why_there_is_no_answer() -> None:
     program = Path(ask_engine.__file__).read_text(encoding="utf-8")
     done = subprocess.run(argv, input=program, capture_output=True, text=True, check=True, timeout=60)
     said = json.loads(done.stdout.removeprefix(ask_engine.MARK))
-    assert said["refusal"].startswith("ModuleNotFoundError: No module named 'vllm'") and engine.problem(said) is None
+    assert said["unasked"].startswith("ModuleNotFoundError: No module named 'vllm'") and engine.problem(said) is None
+    assert not engine.refusal(said, "/x") and not engine.Asked("a", said).counts, "that is no word on the model"
+    (told,) = engine.lines(said, "spark-a", planned().model.geometry, 64.5, "auto")
+    assert told.startswith("vLLM of an unknown version on spark-a cannot be asked: ModuleNotFoundError")
 
 
 UNSEEN = "ValueError('failed to be inspected: ' + "
