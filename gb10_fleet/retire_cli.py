@@ -18,7 +18,8 @@ from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
-from gb10_fleet.rollout.journal import place, text_of, utc
+from gb10_fleet.rollout.journal import place, utc
+from gb10_fleet.rollout.written import text_of
 from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
-from gb10_fleet.rollout.journal import text_of, utc
+from gb10_fleet.rollout.journal import utc
+from gb10_fleet.rollout.written import text_of
 
 _PROC = Path("/proc")
 # Seconds that an orphan gets after SIGTERM, which Ansible hands on to its workers.

@@ -27,10 +27,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLO
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of, utc
+from gb10_fleet.rollout.journal import Journal, Record, hosts_of, utc
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
+from gb10_fleet.rollout.written import GOOD, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
