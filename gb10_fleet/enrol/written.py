@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, schema
 
 from gb10_fleet.discover.host_keys import known_hosts_lines
 from gb10_fleet.discover.places import SSH_PORT, Place
@@ -85,10 +85,13 @@ def ledger(state: Path) -> dict[str, Known]:
     """Who was enrolled, by host."""
     file = state / LEDGER
     try:
-        return {name: Known(**one) for name, one in json.loads(file.read_text(encoding="utf-8")).items()}
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if wrong := schema.problem(said, dict[str, Known], "hosts"):
+            raise ValueError(wrong)
+        return {name: Known(**one) for name, one in said.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise NotWritable(
             f"{file} cannot be read: {unread(error)}; correct it, or move it away and enrol again"
         ) from None

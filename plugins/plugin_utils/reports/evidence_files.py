@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, metrics
 
@@ -44,11 +45,7 @@ DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
 
 def before(directory: Path) -> dict[str, Any] | None:
     """The document of the last proof in that folder, if there is one that can be read."""
-    try:
-        found = json.loads((directory / "latest" / DOCUMENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    return document_in(directory / "latest" / DOCUMENT) or None
 
 
 def refuse(directory: Path) -> None:

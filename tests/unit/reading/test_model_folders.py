@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import model_folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+
+from tests.support.attacker import tally
 
 COMMIT, CONFIG, SHARD = "a" * 40, "b" * 40, "c" * 64
 REPOSITORY = "/cache/huggingface/hub/models--acme--new"
@@ -125,3 +130,25 @@ def test_a_pipe_for_a_file_does_not_hold_up_the_host(root: Path) -> None:
     os.mkfifo(config)
     found = said(root)
     assert isinstance(found, dict) and found["texts"] == {}
+
+
+def test_a_folder_with_names_without_an_end_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may fill it: ten million names are a gigabyte in root's process."""
+    for number in range(50):
+        (tmp_path / f"{number}.json").touch()
+    seen: list[int] = []
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def counted(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as entries:
+            yield (seen.append(1) or entry for entry in entries)  # type: ignore[func-returns-value, misc]
+
+    monkeypatch.setattr(os, "scandir", counted)
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(folders, "MOST_NAMES", 10)
+    said(tmp_path, "/config.json")
+    with folders.folder(str(tmp_path)) as descriptor:
+        found = folders.first_names(descriptor, 10)
+    tally("a folder with names without an end", 2, int(len(seen) > 20))
+    assert len(found) == 10 and len(seen) <= 20

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from gb10_fleet import report
-from gb10_fleet.rollout import loop, models, recipes, shown, window
+from gb10_fleet.report import model, page
+from gb10_fleet.rollout import locks, loop, models, recipes, shown, window
 from gb10_fleet.rollout.journal import MODELS, Journal, JournalError
+from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
 from tests.support.answers import GONE, altered, places
 from tests.support.attacker import TRIES, tally
@@ -120,3 +122,79 @@ def test_a_journal_that_a_hand_has_changed_is_a_sentence(sound: Path, capsys: py
     capsys.readouterr()
     tally("a journal changed by hand", tries, len(lost))
     assert tries > 200 and not lost, f"{len(lost)} of {tries}: " + "\n".join(lost[:40])
+
+
+def test_nothing_of_anybody_else_is_cleared_away(tmp_path: Path) -> None:
+    """A folder of one's own for --state lost its checkout `gb10-fleet`."""
+    with Journal(tmp_path, write=True) as journal:
+        left = [tmp_path / "gb10-fleet", tmp_path / ".jobs/gb10-x"]
+        for folder in left:
+            folder.mkdir(parents=True)
+        loop.clear(journal, Silent())
+    assert [folder.is_dir() for folder in left] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 4000, "{}", "5", '{"pid": "x", "started": 1, "boot_id": "", "run": null, "since": ""}']
+)
+def test_a_lock_that_says_nonsense_is_a_lock(tmp_path: Path, said: str) -> None:
+    with locks.held(tmp_path):
+        (tmp_path / "lock").write_text(said)
+        with pytest.raises(locks.Busy, match="another gb10 is at work"), locks.held(tmp_path):
+            pass
+        assert locks.owner(tmp_path) == locks.Owner(0, 0, "", None, "")
+
+
+def test_changes_without_an_end_are_compared_with_none(tmp_path: Path) -> None:
+    """In a second step 37,000 took two minutes, and all of a rollout an hour, in which nobody could end it."""
+
+    class Compared(dict[str, str]):
+        times = 0
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            Compared.times += 1
+            return super().__eq__(other)
+
+    many = [Compared(role="r", resource=f"file:{number}") for number in range(2000)]
+    with Journal(tmp_path, write=True) as journal:
+        run = journal.begin("rollout", {}, {}, HOSTS, WAVES)
+        for step in range(2):
+            journal.end_step(run, 1, step, {}, {"a": many}, None)
+        (kept,) = journal._db.execute("SELECT changes FROM host WHERE host = 'a'").fetchone()
+    tally("a host says so much that a run does not end", 2 * len(many), int(Compared.times > 10 * len(many)))
+    assert json.loads(kept) == many and Compared.times <= 10 * len(many) + len(many)
+
+
+PROOF: dict[str, Any] = {
+    "clusters": [
+        {
+            "hosts": ["a", "b"], "verdict": "healthy", "serving": {"tokens_per_s": 5.0},
+            "pairings": [{"server": {"host": "a"}, "client": {"host": "b"}, "severity": "ok", "verdict": "as_planned",
+                          "figures": {"gbps": 190.0}}],
+        }
+    ],
+    "hosts": {"a": {"findings": [{"id": "security_floor", "fact": "x"}]}, "b": {"findings": []}},
+}  # fmt: skip
+DRIFT: dict[str, Any] = {
+    "created": "2026-11-21T02:00:00Z", "clean": 1, "drifted": ["a"], "silent": [],
+    "hosts": {"a": {"state": "drift", "changes": {"r": [{"resource": "x", "action": "y"}]}, "silence": None}},
+}  # fmt: skip
+
+
+def test_a_proof_that_a_hand_has_changed_is_left_out_of_the_report(sound: Path) -> None:
+    with Journal(sound) as journal:
+        record, events = journal.record(), journal.events(journal.record()["run"])
+    tries, lost = 0, list[str]()
+    for which, whole in ((0, PROOF), (1, DRIFT)):
+        for way in places(whole):
+            for wrong in WRONG:
+                said: list[Any] = [PROOF, DRIFT]
+                said[which] = altered(whole, way, wrong)
+                tries += 1
+                try:
+                    page.render(model.build(record, events, {1: said[0]}, said[1], NOW))
+                except Exception as error:
+                    lost.append(f"{way} = {wrong!r:.80}: {error!r:.200}")
+    tally("a proof changed by hand", tries, len(lost))
+    assert tries > 300 and not lost, f"{len(lost)} of {tries}: " + "\n".join(lost[:40])

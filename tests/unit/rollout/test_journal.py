@@ -20,7 +20,7 @@ from gb10_fleet.rollout.waves import FleetHost, Wave
 
 HOSTS = [FleetHost("a", "pair", serves=True), FleetHost("b", "pair", serves=True), FleetHost("c")]
 WAVES = [Wave(1, ("a", "b"), ("pair",)), Wave(2, ("c",), ())]
-ORDER = {"playbook": "site", "inventories": [], "directory": "/", "steps": [{"name": "work", "plays": []}]}
+ORDER = {"playbook": "site", "inventories": [], "directory": "/", "steps": [{"name": "x", "plays": []}], "to": {}}
 POLICY = {"canary": 1, "growth": ["100%"], "threshold": 0, "soak_s": 0, "timeout_s": 60}
 CHANGE = {"role": "driver", "resource": "package:x", "action": "update"}
 
