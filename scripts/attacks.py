@@ -62,8 +62,10 @@ TESTS = (
     "tests/unit/images/test_hostile_images.py",
     "tests/unit/reading/test_other_docker.py",
     "tests/unit/releases/test_scores.py",
+    "tests/unit/reading/test_model_folders.py",
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
+    "tests/unit/rollout/test_hand_edited.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

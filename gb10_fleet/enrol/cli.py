@@ -189,7 +189,7 @@ class _Enrol:
             self._say(f"{name}: enrolled")
             for error in said["errors"][:_MOST_ERRORS]:
                 self._say(f"{name}: its first start had an error: {error}")
-        written.keep(self.state, self.known)
+        written.keep(self.state, {name: self.known[name] for name in good})
         for line in _cables(list(good), report):
             self._say(line)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,22 @@ def write(folder: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
     """
     known_hosts = (folder / KNOWN_HOSTS).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    with _in_turn(folder):
+        _write(folder, known_hosts, hosts)
+
+
+@contextlib.contextmanager
+def _in_turn(folder: Path) -> Iterator[None]:
+    """Wait until nobody else writes there: what one has read, another must not change meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(folder: Path, known_hosts: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
     new = {place: {ED25519: blob} for blob, place, _ in hosts.values()}
     names = {place.known_as for place in new}
     kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True) if known_hosts.exists() else []
@@ -97,7 +116,10 @@ def ledger(state: Path) -> dict[str, Known]:
         ) from None
 
 
-def keep(state: Path, known: Mapping[str, Known]) -> None:
+def keep(state: Path, new: Mapping[str, Known | None]) -> None:
+    """Write these beside those that are there; None takes one away."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    listed = json.dumps({name: asdict(one) for name, one in sorted(known.items())}, indent=2)
-    output.write(state / LEDGER, f"{listed}\n")
+    with _in_turn(state):
+        known = {**ledger(state), **new}
+        listed = json.dumps({name: asdict(one) for name, one in sorted(known.items()) if one}, indent=2)
+        output.write(state / LEDGER, f"{listed}\n")

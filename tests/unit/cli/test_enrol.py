@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from gb10_fleet import cli
 from gb10_fleet.discover import asking, host_keys
 from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import Place
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.enrol import judging, written
@@ -247,3 +249,19 @@ def test_who_shows_a_public_key_is_asked_in_turn(world: World, monkeypatch: pyte
     assert {len(each) for each in asked} == {asking.CONCURRENCY}
     assert all({Place("spark-a"), Place("spark-a.local")} <= each for each in asked)
     assert {*strangers} <= set().union(*asked)
+
+
+def test_two_enrolments_at_once_lose_no_host(tmp_path: Path) -> None:
+    """Of two that had read the same list, the last one to write kept its own hosts alone."""
+
+    def enrol(first: int) -> None:
+        for number in range(first, first + 20):
+            host, place = f"spark-{number}", Place(f"192.0.2.{number}")
+            written.write(tmp_path, {host: (key(number), place, "")})
+            written.keep(tmp_path, {host: Known(key(number), None, [], "Spark", "2026-11-01")})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(enrol, (1, 101)))
+    hosts = {f"spark-{number}" for first in (1, 101) for number in range(first, first + 20)}
+    known_hosts = (tmp_path / KNOWN_HOSTS).read_text().splitlines()
+    assert written.ledger(tmp_path).keys() == hosts and len(known_hosts) == len(hosts)
