@@ -51,6 +51,7 @@ TESTS = (
     "tests/unit/health/test_looks.py",
     "tests/unit/health/test_signs.py",
     "tests/unit/hosts/test_bounds.py",
+    "tests/unit/hosts/test_drift_action.py",
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_glance_action.py",

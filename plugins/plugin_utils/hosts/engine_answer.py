@@ -8,11 +8,12 @@ A host may be sick or hostile: what it says must neither keep a run waiting for 
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost, Between
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost, Between, Matching
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 # A host goes back within some 20 s for each rail and 70 s more (engine/kinds.py); a Spark has four rails.
@@ -21,12 +22,16 @@ MOST_COMMANDS = 10**6
 MOST_RESOURCES = 10_000  # of a list; all roles together have some hundreds. A rollout keeps them of each of its steps
 
 
+# A person pastes it into a command line.
+_Consent = Annotated[str, Matching(re.compile(r"[A-Za-z_]\w{0,99}\Z", re.ASCII), "the name of a consent")]
+
+
 class Change(TypedDict):
     role: str
     resource: str
     action: str
     detail: NotRequired[str]
-    consent: NotRequired[str]
+    consent: NotRequired[_Consent]
 
 
 class Orphan(TypedDict):
