@@ -95,8 +95,9 @@ def forget(folder: Path, host: str, address: str, port: int) -> None:
     known_hosts = folder / KNOWN_HOSTS
     if known_hosts.exists():
         name = Place(address, port).known_as
-        kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
-        output.write(known_hosts, "".join(line for line in kept if line.partition(" ")[0] != name))
+        with _in_turn(folder):
+            kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
+            output.write(known_hosts, "".join(line for line in kept if line.partition(" ")[0] != name))
     (folder / "host_vars" / host / FILE).unlink(missing_ok=True)
 
 
