@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES
 
@@ -99,6 +98,18 @@ def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
     plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text(encoding="utf-8"))
     asked = [task for play in plays for task in play["tasks"] if "ansible.builtin.command" in task]
     assert len(asked) == 2 and all(task.get("timeout") for task in asked)
+    back = yaml.safe_load((ROOT / "roles/reboot/tasks/back.yml").read_text(encoding="utf-8"))
+    asked = [task for task in _tasks(back) if {"ansible.builtin.command", "gb10.fleet.spark_facts"} & task.keys()]
+    without = [task["name"] for task in asked if not task.get("timeout")]
+    tally("a host that says nothing for ever", len(asked), len(without))
+    assert len(asked) == 4 and not without
+
+
+def _tasks(blocks: Any) -> Iterator[dict[str, Any]]:
+    for task in blocks:
+        yield task
+        for part in ("block", "rescue"):
+            yield from _tasks(task.get(part, ()))
 
 
 def texts(said: Any) -> Iterator[str]:
