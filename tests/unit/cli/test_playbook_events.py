@@ -291,3 +291,17 @@ def test_lines_are_told_whole_and_their_colours_stay(capsys: pytest.CaptureFixtu
     text = ["\x1b[0;31mfatal\x1b[0m", "\tone", "hid\\rden \\x1b[8m", "the end"]
     assert [event["stdout"] for event in told] == text
     assert capsys.readouterr().out == "\n".join(text)
+
+
+def test_a_host_that_fails_is_not_silent_by_its_own_word() -> None:
+    """By such words the run was over for a host without contact, and the advice named the clusters of others."""
+    told = (
+        "spark-a: unreachable: no\n    Fix: wait; to go on without it, leave its whole cluster out (--limit '!spark-b')"
+    )
+    data = {"resolved_action": "gb10.fleet.undo", "host": "spark-a", "res": {"failed": True, "msg": told}}
+    report = Report()
+    report.take({"event": "runner_on_failed", "event_data": data})
+    tally("a host words a finding of ours", 1, len(report.findings))
+    assert not report.findings and report.messages == {"spark-a": [told]}
+    report.take({"event": "runner_on_unreachable", "event_data": {**data, "res": {"unreachable": True, "msg": told}}})
+    assert [one["id"] for one in report.findings] == ["unreachable"]
