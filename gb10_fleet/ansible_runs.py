@@ -1,15 +1,24 @@
-"""ansible-runner with our own events: what a play's tasks mean comes through a pipe, and not as lines of a screen."""
+"""One ansible-playbook, by ansible-runner: its events come through a pipe of ours, its output is text.
+
+ansible-runner looks for events in the output, too: its own callback plugin writes them there between escape sequences.
+Ansible shows words of hosts there as they are, so a host could write an event and speak for another one. `Lines` stands
+in the place of what looks for them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_runner import runner as runners
 from ansible_runner.interface import init_runner
 
 from gb10_fleet.rollout import locks
@@ -21,11 +30,9 @@ _END = b"end\n"
 
 
 def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
-    """ansible_runner.run with our own events; returns its Runner.
-
-    Of its own callback plugin the output is left: lines, without what they mean.
-    """
-    runner: Any = init_runner(event_handler=event_handler, **call)  # type: ignore[no-untyped-call]
+    """ansible_runner.run with our own events; returns its Runner. Of its own callback plugin the lines are left."""
+    runner: Any = init_runner(**call)  # type: ignore[no-untyped-call]
+    runner.event_callback = event_handler
     ours, mine = runner.config.env, {**os.environ, **call["envvars"]}
     # What the user has chosen holds. ansible-runner puts its own choice instead, and does not check host keys.
     chosen = ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_HOST_KEY_CHECKING")
@@ -101,3 +108,50 @@ def _events(pipe: Path, handle: Handle) -> Iterator[tuple[Path, Callable[[], Non
         os.close(descriptor)
     for defect in defects:
         raise defect
+
+
+class Lines:
+    """What ansible-playbook writes, line by line: shown, and handed on. It has the methods of OutputEventFilter."""
+
+    def __init__(
+        self, _handle: None, tell: Callable[[dict[str, Any]], object], suppress_ansible_output: bool, **_more: Any
+    ) -> None:
+        self._tell, self._shows = tell, not suppress_ansible_output
+        self._begun: list[str] = []  # pieces of a line that has no end yet
+
+    def write(self, data: str) -> None:
+        """Take what was read, of any length."""
+        first, *rest = data.split("\n")
+        self._begun.append(first)
+        for piece in rest:
+            self._line("\n")
+            self._begun = [piece]
+
+    def flush(self) -> None:
+        """Nothing is kept back but a line without an end."""
+
+    def close(self) -> None:
+        """Take the last line as it is."""
+        if any(self._begun):
+            self._line("")
+
+    def _line(self, end: str) -> None:
+        text = _plain("".join(self._begun).rstrip("\r"))
+        self._begun = []
+        if self._shows:
+            sys.stdout.write(text + end)
+            sys.stdout.flush()
+        self._tell({"event": "verbose", "stdout": text})
+
+
+_COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")  # as Ansible writes them; no other sequence goes on
+
+
+def _plain(text: str) -> str:
+    """The text with Ansible's colours, and without all else that steers a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(part if number % 2 else printable(part, "\t") for number, part in enumerate(_COLOUR.split(text)))
+
+
+runners.OutputEventFilter = Lines  # type: ignore[assignment, attr-defined]

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.disguise import Disguise
 
@@ -90,8 +91,8 @@ def parts(answers: Mapping[str, Mapping[str, Any]], evidence: Path) -> Iterator[
             if log := answers[name].get(answer.host):
                 # A host may say anything in its place, also without an end; what follows works on all of it.
                 yield Part(answer.host, f"{name}.log", what, _text(log["stdout"]))
-    if evidence.is_file():
-        yield Part("", "evidence.json", "the last proof", json.loads(evidence.read_text(encoding="utf-8")))
+    if proof := document_in(evidence):
+        yield Part("", "evidence.json", "the last proof", proof)
 
 
 def holes(

@@ -162,7 +162,9 @@ class Report:
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
         elif action in ("gb10.fleet.doctor", "gb10.fleet.probe"):
             self._take_findings(result)
-        elif action == "gb10.fleet.undo" and (silent := said_by_host(str(result.get("msg", "")))):
+        elif (action, kind) == ("gb10.fleet.undo", "runner_on_unreachable") and (
+            silent := said_by_host(str(result.get("msg", "")))
+        ):
             self._take_findings({"findings": [silent.as_dict()]})
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)

@@ -263,7 +263,10 @@ class _Power:
             "off_s": catalog.load("plugs")["off_s"]["value"],
         }
         limit, variables = ",".join(self._members(mine)), {"__power_order": said}
-        order = Order(playbook, self.inventories, limit, check=check, variables=variables, words=self.words)
+        longest_s = catalog.load("rollout")["defaults"]["timeout_s"]["value"]  # or a host that hangs has no end
+        order = Order(
+            playbook, self.inventories, limit, check=check, variables=variables, words=self.words, timeout_s=longest_s
+        )
         outcome, report = run(order, quiet=self.person.quiet)
         if outcome is not Outcome.done:
             reasons = [text for texts in report.messages.values() for text in texts]

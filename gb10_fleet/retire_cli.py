@@ -18,7 +18,8 @@ from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
-from gb10_fleet.rollout.journal import place, text_of, utc
+from gb10_fleet.rollout.journal import place, utc
+from gb10_fleet.rollout.written import text_of
 from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     person.consent(f"Is this the new {host}?")
     written.forget(folder, host, before.address, before.port)
     written.write(folder, {host: (blob, there, str(row["common_args"]))})
-    known[host] = judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])
-    written.keep(state, known)
+    written.keep(state, {host: judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])})
     done = f"{host} is this board now. Set it up: gb10 site --limit {host} -i INVENTORY"
     person.say(*(by_name(Order("", inventories), line) for line in [*_firmware(inventories, words, host), done]))
     return {"host": host, "address": there.address, "port": there.port, "host_key": print_, "product": product}
@@ -194,8 +194,8 @@ class _Retire:
 
         folder, known, kept, shared = self._known(state)
         written.forget(folder, self.host, str(row["address"] or self.host), row["port"])
-        if known.pop(self.host, None):
-            written.keep(state, known)
+        if self.host in known:
+            written.keep(state, {self.host: None})
         if self.host not in shared.get("hosts", {}):
             return []
         hosts = {name: own for name, own in shared["hosts"].items() if name != self.host}

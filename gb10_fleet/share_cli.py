@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url, is_address
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.refusals import NAME
@@ -108,6 +108,8 @@ class Kept:
             found = yaml.safe_load(file.read_text(encoding="utf-8"))["all"]
             hosts = {str(host): dict(own) for host, own in found["hosts"].items()}
             keys = dict(found["vars"]["gateway_keys"])
+            if wrong := schema.problem(keys, dict[str, str], "gateway_keys"):
+                raise ValueError(wrong)
             for own in hosts.values():
                 authority.end(own[_CERTIFICATE])
             if not hosts or not keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import tempfile
@@ -79,21 +80,33 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     ours, theirs = socket.socketpair()
     ours.settimeout(timeout_s)
     connection.sock = ours
-    with tempfile.TemporaryFile() as errors, theirs, passwords.for_ssh(way.command) as (words, environment):
-        tunnel = subprocess.Popen(words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors, env=environment)
+    with theirs, passwords.for_ssh(way.command) as (words, environment):
+        # A pipe that nobody empties before the end: a host that talks without one waits, and fills no disk.
+        tunnel = subprocess.Popen(
+            words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, env=environment
+        )
         theirs.close()
         try:
             yield connection
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException) as error:
-            errors.seek(0)
-            said = errors.read(_SAID).decode(errors="replace").strip()
-            raise NoWay(said or str(error)) from None
+            raise NoWay(_last_words(tunnel) or str(error)) from None
         finally:
             connection.close()
             tunnel.terminate()
-            tunnel.wait()
+            with tunnel:  # its end, and that of its pipe
+                pass
+
+
+def _last_words(tunnel: subprocess.Popen[bytes]) -> str:
+    """What ssh said, as far as it is there: a master that stays may hold the pipe open."""
+    tunnel.terminate()
+    tunnel.wait()
+    if tunnel.stderr is None:
+        return ""
+    os.set_blocking(tunnel.stderr.fileno(), False)
+    return (tunnel.stderr.read(_SAID) or b"").decode(errors="replace").strip()
 
 
 def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:

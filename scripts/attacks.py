@@ -51,6 +51,7 @@ TESTS = (
     "tests/unit/health/test_looks.py",
     "tests/unit/health/test_signs.py",
     "tests/unit/hosts/test_bounds.py",
+    "tests/unit/hosts/test_drift_action.py",
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_glance_action.py",
@@ -62,8 +63,10 @@ TESTS = (
     "tests/unit/images/test_hostile_images.py",
     "tests/unit/reading/test_other_docker.py",
     "tests/unit/releases/test_scores.py",
+    "tests/unit/reading/test_model_folders.py",
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
+    "tests/unit/rollout/test_hand_edited.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

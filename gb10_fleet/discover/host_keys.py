@@ -5,31 +5,60 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gb10_fleet.discover.places import Place
 
 KEYSCAN_TIMEOUT_S = 5  # for one connection; ssh-keyscan makes them side by side
+LATE_S = 4 * KEYSCAN_TIMEOUT_S  # then it is ended: a byte without more holds it up for ever, and those beside it
+AT_ONCE = 32  # of ssh-keyscan
 KEY_TYPES = ("ed25519", "ecdsa", "rsa")
-
 Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 
 
 def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place, dict[str, str]]:
     """The host keys of every place that answers SSH."""
     found: dict[Place, dict[str, str]] = {}
-    for port in sorted({place.port for place in asked}):
-        here = {place.known_as: place for place in asked if place.port == port}
-        argv = [keyscan, "-T", str(KEYSCAN_TIMEOUT_S), "-p", str(port), "-t", ",".join(KEY_TYPES), "-f", "-"]
-        lines = "".join(f"{place.address}\n" for place in here.values())
-        done = subprocess.run(argv, input=lines, capture_output=True, text=True, errors="replace", check=False)
-        for line in done.stdout.splitlines():
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        groups = list(_groups(asked))
+        said = list(pool.map(lambda group: _lines(group, keyscan), groups))
+        # Where somebody holds it up, each is asked by one of its own.
+        held = [group for group, lines in zip(groups, said, strict=True) if lines is None and len(group) > 1]
+        late = [[place] for group in held for place in group]
+        groups += late
+        said += pool.map(lambda group: _lines(group, keyscan), late)
+    for group, lines in zip(groups, said, strict=True):
+        here = {place.known_as: place for place in group}
+        for line in lines or ():
             parts = line.split()
             if len(parts) == 3 and parts[0] in here and _is_key(parts[1], parts[2]):
                 found.setdefault(here[parts[0]], {})[parts[1]] = parts[2]
     return found
+
+
+def _groups(asked: Sequence[Place]) -> Iterator[list[Place]]:
+    """Those of a port together, as many as there may be at once."""
+    for port in sorted({place.port for place in asked}):
+        here = [place for place in dict.fromkeys(asked) if place.port == port]
+        size = math.ceil(len(here) / AT_ONCE)
+        yield from (here[first : first + size] for first in range(0, len(here), size))
+
+
+def _lines(group: Sequence[Place], keyscan: str) -> list[str] | None:
+    """What ssh-keyscan says of these places; None where it did not come to its end."""
+    argv = [keyscan, "-T", str(KEYSCAN_TIMEOUT_S), "-p", str(group[0].port), "-t", ",".join(KEY_TYPES), "-f", "-"]
+    names = "".join(f"{place.address}\n" for place in group)
+    try:
+        done = subprocess.run(
+            argv, input=names, capture_output=True, text=True, errors="replace", check=False, timeout=LATE_S
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.splitlines()
 
 
 def _is_key(kind: str, text: str) -> bool:

@@ -7,6 +7,7 @@ It is made of what other commands do: it asks for host keys and logs in as `gb10
 from __future__ import annotations
 
 import json
+import random
 import sys
 import tempfile
 import time
@@ -132,7 +133,7 @@ class _Enrol:
         keys = host_keys.keys_of(list(dict.fromkeys([*(place for each in own.values() for place in each), *heard])))
         there = []
         for name, one in missing.items():
-            mine = {place: keys[place] for place in judging.holders(one, keys)}
+            mine = {place: keys[place] for place in _in_turn(judging.holders(one, keys), own[name])}
             identity = str(self.rows[name]["identity"])
             options = ("-i", identity) if identity else ()
             answers = {said.place: said for said in asking.ask(mine, one.user, options=options)} if mine else {}
@@ -188,7 +189,7 @@ class _Enrol:
             self._say(f"{name}: enrolled")
             for error in said["errors"][:_MOST_ERRORS]:
                 self._say(f"{name}: its first start had an error: {error}")
-        written.keep(self.state, self.known)
+        written.keep(self.state, {name: self.known[name] for name in good})
         for line in _cables(list(good), report):
             self._say(line)
 
@@ -255,6 +256,18 @@ def places_of(seed: Seed) -> list[Place]:
 
     names = [seed.address] if seed.address else [seed.name, f"{seed.name}.local"]
     return [Place(name, seed.port) for name in names]
+
+
+def _in_turn(holders: Sequence[Place], own: Sequence[Place]) -> list[Place]:
+    """Return as many as are asked at once, those of the host itself first: anybody may show a public key.
+
+    Whose turn it is chance decides, so none is kept out for ever.
+    """
+    from gb10_fleet.discover import asking
+
+    first = [place for place in holders if place in own]
+    others = [place for place in holders if place not in own]
+    return [*first, *random.sample(others, min(len(others), asking.CONCURRENCY - len(first)))]
 
 
 def _heard() -> list[Place]:

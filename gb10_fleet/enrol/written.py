@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, schema
 
 from gb10_fleet.discover.host_keys import known_hosts_lines
 from gb10_fleet.discover.places import SSH_PORT, Place
@@ -58,6 +61,22 @@ def write(folder: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
     """
     known_hosts = (folder / KNOWN_HOSTS).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    with _in_turn(folder):
+        _write(folder, known_hosts, hosts)
+
+
+@contextlib.contextmanager
+def _in_turn(folder: Path) -> Iterator[None]:
+    """Wait until nobody else writes there: what one has read, another must not change meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(folder: Path, known_hosts: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
     new = {place: {ED25519: blob} for blob, place, _ in hosts.values()}
     names = {place.known_as for place in new}
     kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True) if known_hosts.exists() else []
@@ -76,8 +95,9 @@ def forget(folder: Path, host: str, address: str, port: int) -> None:
     known_hosts = folder / KNOWN_HOSTS
     if known_hosts.exists():
         name = Place(address, port).known_as
-        kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
-        output.write(known_hosts, "".join(line for line in kept if line.partition(" ")[0] != name))
+        with _in_turn(folder):
+            kept = known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
+            output.write(known_hosts, "".join(line for line in kept if line.partition(" ")[0] != name))
     (folder / "host_vars" / host / FILE).unlink(missing_ok=True)
 
 
@@ -85,16 +105,22 @@ def ledger(state: Path) -> dict[str, Known]:
     """Who was enrolled, by host."""
     file = state / LEDGER
     try:
-        return {name: Known(**one) for name, one in json.loads(file.read_text(encoding="utf-8")).items()}
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if wrong := schema.problem(said, dict[str, Known], "hosts"):
+            raise ValueError(wrong)
+        return {name: Known(**one) for name, one in said.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise NotWritable(
             f"{file} cannot be read: {unread(error)}; correct it, or move it away and enrol again"
         ) from None
 
 
-def keep(state: Path, known: Mapping[str, Known]) -> None:
+def keep(state: Path, new: Mapping[str, Known | None]) -> None:
+    """Write these beside those that are there; None takes one away."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    listed = json.dumps({name: asdict(one) for name, one in sorted(known.items())}, indent=2)
-    output.write(state / LEDGER, f"{listed}\n")
+    with _in_turn(state):
+        known = {**ledger(state), **new}
+        listed = json.dumps({name: asdict(one) for name, one in sorted(known.items()) if one}, indent=2)
+        output.write(state / LEDGER, f"{listed}\n")

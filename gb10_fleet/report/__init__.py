@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet.report import model
@@ -27,16 +28,10 @@ def of(journal: Journal, run: str | None = None, drift: Path = DRIFT) -> Record:
     """The document of a run, or of the latest one. A proof or a scan that is not there any more is left out."""
     record = journal.record(run)
     at = Path(record["order"]["directory"])  # from where it was ordered, what its paths are relative to
-    proofs = {wave["wave"]: _read(at / wave["evidence"] / EVIDENCE) for wave in record["waves"] if wave["evidence"]}
-    return model.build(record, journal.events(record["run"]), proofs, _read(drift), datetime.now(UTC))
-
-
-def _read(path: Path) -> Record | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+    proofs = {
+        wave["wave"]: document_in(at / wave["evidence"] / EVIDENCE) for wave in record["waves"] if wave["evidence"]
+    }
+    return model.build(record, journal.events(record["run"]), proofs, document_in(drift), datetime.now(UTC))
 
 
 def put(journal: Journal, run: str | None = None) -> Path:

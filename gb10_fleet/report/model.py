@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Matching, Parsed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+
+from gb10_fleet.rollout.written import moment_of
 
 FLOOR = "security_floor"  # the doctor's finding of a component below its security floor
 
 Record = dict[str, Any]
+
+
+class Scan(TypedDict):
+    """Of the file of a scan what is told of all hosts."""
+
+    created: Annotated[str, Parsed(moment_of, "a time like 2026-11-21T01:02:03Z")]
+    clean: int
+    drifted: list[str]
+    silent: list[str]
+
+
+class Link(TypedDict):
+    gbps: float | None
+    peer: str
+    verdict: str
+    severity: Annotated[str, Matching(re.compile(r"(ok|warn|error)\Z"), "ok, warn or error")]
+
+
+class Drift(TypedDict):
+    state: str
+    what: list[str]
+
+
+class Found(TypedDict):
+    """What was found out about one host; null for what nobody looked at, and for what no file of ours says."""
+
+    verdict: Annotated[str, Matching(re.compile(r"(healthy|incomplete|unhealthy)\Z"), "a verdict")] | None
+    link: Link | None
+    tokens_per_s: float | None
+    floors: list[str] | None
+    drift: Drift | None
+
+
+_NOTHING: Found = {"verdict": None, "link": None, "tokens_per_s": None, "floors": None, "drift": None}
 
 
 def build(
@@ -19,7 +59,8 @@ def build(
     now: datetime,
 ) -> Record:
     """`proofs` are the evidence documents by wave; a drift scan from before the run says nothing about it."""
-    scanned = drift if drift and record["created"] and str(drift.get("created", "")) >= record["created"] else None
+    is_scan = schema.problem(drift, Scan, "drift") is None
+    scanned = drift if drift and is_scan and record["created"] and drift["created"] >= record["created"] else None
     return {
         **record,
         "generated": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -34,8 +75,14 @@ def build(
 
 
 def _host(host: Mapping[str, Any], proof: Mapping[str, Any], scanned: Mapping[str, Any]) -> Record:
-    """Return what was found out about one host; null for what nobody looked at."""
-    name = host["host"]
+    try:
+        found = _found(host["host"], proof, scanned)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return {**_NOTHING}
+    return {**_NOTHING} if schema.problem(found, Found, "host") else found
+
+
+def _found(name: str, proof: Mapping[str, Any], scanned: Mapping[str, Any]) -> Record:
     cluster = next((item for item in proof.get("clusters", ()) if name in item["hosts"]), None)
     findings = proof["hosts"][name]["findings"] if cluster else []
     drift = scanned.get(name)

@@ -18,7 +18,8 @@ import jinja2
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes, evidence_page
 
 from gb10_fleet.rollout import models
-from gb10_fleet.rollout.journal import BAD, GOOD, changes_of, moment_of
+from gb10_fleet.rollout.journal import changes_of
+from gb10_fleet.rollout.written import BAD, GOOD, moment_of
 
 Record = dict[str, Any]
 

@@ -32,11 +32,11 @@ from gb10_fleet.rollout.journal import (
     place,
     refusal,
     resolved,
-    text_of,
     utc,
 )
 from gb10_fleet.rollout.live import Lines, Silent, Terminal
 from gb10_fleet.rollout.waves import Policy, Refused, Wave
+from gb10_fleet.rollout.written import text_of
 
 app = typer.Typer()
 OTHERS = 5  # runs that `gb10 status` names beside the one that it shows

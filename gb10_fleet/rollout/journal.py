@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from gb10_fleet import __version__
+from gb10_fleet.rollout import written
 from gb10_fleet.rollout.waves import FleetHost, Wave
+from gb10_fleet.rollout.written import BAD, GOOD, moment_of, text_of
+from gb10_fleet.untold import Untold
 
 SCHEMA_VERSION = 1
-# Of a host. `planned`, `running` and `done` are the way of a good one; each other word says what is wrong.
-GOOD = ("planned", "running", "done")
-BAD = ("failed", "unreachable", "rescued", "ignored", "absent", "unhealthy", "timed_out", "skipped")
 MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
@@ -78,15 +78,6 @@ def resolved(inventories: Sequence[str]) -> list[str]:
 
 def utc() -> datetime:
     return datetime.now(UTC)
-
-
-def text_of(moment: datetime) -> str:
-    """As all files of the project have times: 2026-11-21T01:02:03Z."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def moment_of(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
 class Journal:
@@ -224,8 +215,7 @@ class Journal:
             for host, items in changes.items():
                 row = self._db.execute("SELECT changes FROM host WHERE run = ? AND host = ?", (run, host)).fetchone()
                 if row is not None and items:
-                    known = json.loads(row["changes"] or "[]")
-                    known += [item for item in items if item not in known]
+                    known = Untold().of(host, [*json.loads(row["changes"] or "[]"), *items])
                     self._db.execute(
                         "UPDATE host SET changes = ? WHERE run = ? AND host = ?", (json.dumps(known), run, host)
                     )
@@ -297,7 +287,9 @@ class Journal:
         if inventories is not None and (theirs := found["order"]["inventories"]) != [*inventories]:
             raise JournalError(f"{run} is a run of another inventory: {' '.join(f'-i {name}' for name in theirs)}")
         with self._readable():
-            return {**found, **self._parts(run)}
+            parts = self._parts(run)
+            written.refuse_parts(parts)
+        return {**found, **parts}
 
     def _parts(self, run: str) -> Record:
         """What a record has beside the run itself."""
@@ -341,14 +333,20 @@ class Journal:
     def models(self, run: str) -> dict[str, str]:
         """Return what became of the model of each host that the run was about to stop, as far as anybody heard."""
         found: dict[str, str] = {}
-        for row in self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, MODELS)):
-            found |= json.loads(row["data"])["models"]
+        rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, MODELS))
+        with self._readable():
+            for row in rows:
+                found |= json.loads(row["data"])["models"]
+            written.refuse(found, dict[str, str], "models")
         return found
 
     def events(self, run: str) -> list[Record]:
         """`{at, wave, kind, data}`, in order."""
-        rows = self._db.execute("SELECT at, wave, kind, data FROM event WHERE run = ? ORDER BY id", (run,))
-        return [{**dict(row), "data": json.loads(row["data"])} for row in rows]
+        with self._readable():
+            rows = self._db.execute("SELECT at, wave, kind, data FROM event WHERE run = ? ORDER BY id", (run,))
+            found = [{**dict(row), "data": json.loads(row["data"])} for row in rows]
+            written.refuse(found, list[written.Event], "events")
+        return found
 
     def seconds(self, playbook: str) -> float | None:
         """Return how long a wave of that playbook took, the median of all waves that ended; None where none has."""
@@ -357,7 +355,8 @@ class Journal:
             " WHERE wave.state = 'done' AND json_extract(run.\"order\", '$.playbook') = ?",
             (playbook,),
         ).fetchall()
-        found = [(moment_of(row["ended"]) - moment_of(row["started"])).total_seconds() for row in rows]
+        with self._readable():
+            found = [(moment_of(row["ended"]) - moment_of(row["started"])).total_seconds() for row in rows]
         return statistics.median(found) if found else None
 
     @contextlib.contextmanager
@@ -366,17 +365,15 @@ class Journal:
         try:
             yield
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            text = f"{self.folder / 'journal.db'} is damaged: {type(error).__name__}: {str(error)[:100]}"
+            kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            text = f"{self.folder / 'journal.db'} is damaged: {kind}{str(error)[:100]}"
             raise JournalError(f"{text}; {WAY_OUT}") from None
 
     @staticmethod
     def _run(row: sqlite3.Row) -> Record:
-        order, policy = json.loads(row["order"]), json.loads(row["policy"])
-        if not isinstance(order, dict) or not isinstance(policy, dict):
-            raise TypeError("an order or a policy is no object")
-        for at in filter(None, (row["created"], row["ended"])):
-            moment_of(at)
-        return {"schema_version": SCHEMA_VERSION, **dict(row), "order": order, "policy": policy}
+        said = {**dict(row), "order": json.loads(row["order"]), "policy": json.loads(row["policy"])}
+        written.refuse_run(said)
+        return {"schema_version": SCHEMA_VERSION, **said}
 
 
 def refusal(kind: str, reason: str) -> Record:

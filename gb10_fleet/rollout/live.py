@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gb10_fleet.playbook import said_by
-from gb10_fleet.rollout.journal import GOOD
+from gb10_fleet.rollout.written import GOOD
 
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}

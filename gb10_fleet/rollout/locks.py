@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
-from gb10_fleet.rollout.journal import text_of, utc
+from gb10_fleet.rollout.journal import utc
+from gb10_fleet.rollout.written import text_of
 
 _PROC = Path("/proc")
 # Seconds that an orphan gets after SIGTERM, which Ansible hands on to its workers.
@@ -165,8 +167,9 @@ def _boot_id() -> str:
 
 
 def _read(descriptor: int) -> Owner | None:
-    with contextlib.suppress(ValueError, TypeError):
-        return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        said = json.loads(os.pread(descriptor, 4096, 0))
+        return Owner(**said) if schema.problem(said, Owner, "lock") is None else None
     return None
 
 

@@ -8,7 +8,6 @@ What decides is pure and lies in `recipes`, `waves` and `gate`; here it is asked
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
@@ -27,10 +27,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLO
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of, utc
+from gb10_fleet.rollout.journal import Journal, Record, hosts_of, utc
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
+from gb10_fleet.rollout.written import GOOD, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
@@ -271,9 +272,7 @@ class Rollout:
     def _judge(self, step: Step, members: Sequence[Member], report: Report) -> dict[str, State]:
         found = gate.work([member.name for member in members], report)
         if self._is_last(step) and self.recipe.prove:
-            proven = None
-            with contextlib.suppress(OSError, ValueError):
-                proven = json.loads(Path(report.evidence or "", "evidence.json").read_text(encoding="utf-8"))
+            proven = document_in(Path(report.evidence or "", "evidence.json"))
             found |= gate.proof([member.name for member in members if member.name not in found], proven)
         return found
 
@@ -346,7 +345,7 @@ class Rollout:
                     quiet=True,
                     watch=watch,
                     cancel=lambda: models.canceled(self.stop),
-                    folder=self.journal.folder,
+                    folder=_jobs(self.journal),
                 )
             # Of one that was cut short, what nobody has heard may have happened all the same.
             models.note(ended=not (report.timed_out or report.canceled or report.killed))
@@ -430,8 +429,15 @@ def clear(journal: Journal, view: View) -> None:
     for run in runs:
         if run["ended"] is None:
             _wave_file(Recipe.of(run), journal.folder, run["run"]).unlink(missing_ok=True)
-    for leftover in journal.folder.glob("gb10-*"):
+    for leftover in _jobs(journal).glob("gb10-*"):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _jobs(journal: Journal) -> Path:
+    """The folder of the jobs at work: all in it is ours. `--state` may name one that has a `gb10-fleet` of its own."""
+    folder = journal.folder / ".jobs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:

@@ -245,8 +245,10 @@ def _older(to: Mapping[str, Any]) -> list[Step]:
     """A release has rebooted into its kernel, which cannot be taken away while it runs."""
     if _RELEASE not in to:
         return []
-    kernel = catalog.load("host_sets")["host_sets"][to["driver_host_set"]]["kernel"]
-    said = {"reboot_allow": True, "reboot_leave": f"{kernel}-nvidia", "reboot_leave_release": to[_RELEASE]}
+    name = to.get("driver_host_set")
+    if (row := catalog.load("host_sets")["host_sets"].get(name)) is None:
+        raise Refused(f"host set {name} of {to[_RELEASE]} is not in the catalog, so its kernel is not known")
+    said = {"reboot_allow": True, "reboot_leave": f"{row['kernel']}-nvidia", "reboot_leave_release": to[_RELEASE]}
     return [Step("older kernel", [{"import_playbook": _OLDER, "vars": said}])]
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, schema
 
 from gb10_fleet.ending import unread
 from gb10_fleet.seed.documents import HostKey
@@ -52,6 +52,10 @@ class Seed:
     @property
     def blob(self) -> str:
         return self.public_key.split()[1]
+
+
+class _Manifest(TypedDict):
+    seeds: list[Seed]
 
 
 def make_key() -> HostKey:
@@ -120,13 +124,15 @@ def read(folder: Path) -> dict[str, Seed]:
     """The seeds that were made there, by host."""
     try:
         said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if wrong := schema.problem(said, _Manifest, "seeds"):
+            raise ValueError(wrong)
         found = {one["name"]: Seed(**one) for one in said["seeds"]}
         if wrong := next(filter(None, map(_wrong, found.values())), None):
             raise ValueError(wrong)
         return found
     except FileNotFoundError:
         raise NoFolder(f"{folder} has no {MANIFEST}; gb10 seed --out {folder} makes it") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         text = f"{folder / MANIFEST} cannot be read: {unread(error)}"
         raise NoFolder(f"{text}. Fix: name another folder, or make the seeds anew there") from None
 
@@ -144,8 +150,8 @@ def _wrong(one: Seed) -> str | None:
         return f"{one.address or one.name} is no address"
     if not NAME.match(one.name) or one.stick not in (one.name, ALL):
         return f"{one.stick!r} is no stick of {one.name!r}"
-    if not isinstance(one.port, int):
-        return f"{one.port!r} is no port"
+    if not 0 < one.port < 2**16:
+        return f"{one.port} is no port"
     return None if len(one.public_key.split()) == 2 else f"{one.name} has no public key"
 
 

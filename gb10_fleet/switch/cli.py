@@ -17,7 +17,8 @@ from gb10_fleet.ending import told
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.rollout import locks
-from gb10_fleet.rollout.journal import place, text_of, utc
+from gb10_fleet.rollout.journal import place, utc
+from gb10_fleet.rollout.written import text_of
 from gb10_fleet.up.people import Person, Stop, stopped
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
@@ -436,7 +437,7 @@ def _last_proof() -> Path:
 def _is_proven(fleet: Fleet) -> bool:
     """Tell whether the last proof was of these hosts, and healthy."""
     try:
-        proof = json.loads((_last_proof() / "evidence.json").read_text(encoding="utf-8"))
+        proof = document_in(_last_proof() / "evidence.json")
         return bool(proof["verdict"] == "healthy" and set(proof["hosts"]) == {host.name for host in fleet.hosts})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return False

@@ -120,7 +120,7 @@ def refuse_edited(folder: Path) -> None:
     file = folder / FILE
     if not file.exists():
         return
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8", errors="replace")
     head, _, body = text.partition("---\n")
     known = _DIGEST.search(head)
     if known is None or known[1] != _digest(body):

@@ -83,7 +83,7 @@ class ActionModule(OwnAction):
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
-            given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
+            given = functools.cache(functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host)))
             mine = clusters.get(reply.host, reply.host)
             beside = [clusters.get(name, name) == mine for name in names]
             records[reply.host] = _record(reply, timeout_s, mine, given, sum(beside), not all(beside))
@@ -93,7 +93,12 @@ class ActionModule(OwnAction):
 
 
 def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:
-    """Return whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse."""
+    """Return whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse.
+
+    The host says the name. Of another variable nothing is looked up here: it may be a template that takes long.
+    """
+    if "_allow_" not in name:
+        return False
     try:
         return host.consent(name, routes.value(variables, name, False))
     except AnsibleError:

@@ -61,7 +61,7 @@ class ActionModule(OwnAction):
 
 def _since(before: Mapping[str, Any] | None, document: Mapping[str, Any]) -> dict[str, Any] | None:
     """A proof of an earlier version, or of nobody, is none to compare with: what was measured counts without it."""
-    with contextlib.suppress(KeyError, TypeError, AttributeError):
+    with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
         if before is not None and since.same_fleet(before, document):
             return since.compare(before, document)
     return None

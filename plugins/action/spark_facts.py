@@ -29,6 +29,8 @@ class ActionModule(ModuleFront):
             self._task.args = {"shown_s": figures["shown_s"]["value"], **self._task.args}
         self.facts = ("gb10_spark",) if "facts" in self._sections() else ()
         result = super()._act(task_vars, options)
+        for key in {*self.answers} - {"ansible_facts", *sections.of(self._sections(), self._task.args)}:
+            result.pop(key, None)  # the answer about one host would be taken for that of another
         if "gb10_spark" in result.get("ansible_facts", {}):
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         if "cluster" in result:  # a host could name that of others

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.containers import OURS
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import LISTEN, PROC, end, owners, sockets
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
 DOCKER_DEADLINE_S = 10.0
@@ -36,7 +37,7 @@ def cache(home: str) -> dict[str, Any]:
     """Return the models in a user's cache of the hub's library, by their folders; no file of them is read."""
     path = f"{home}/.cache/huggingface"
     try:
-        names = sorted(os.listdir(f"{path}/hub")) if home else []  # noqa: PTH208 - names are wanted
+        names = folders.first_names(f"{path}/hub", folders.MOST_NAMES) if home else []
     except OSError:
         names = []
     found = [name[len(_MODEL) :].replace("--", "/", 1) for name in names if name.startswith(_MODEL)]

@@ -22,7 +22,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 
 TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json")
 MOST_BYTES = 262144  # of a text; the longest config.json that is known has 120 kB, of modules that are not quantized
-MOST_NAMES = 2000
 _COMMIT = r"[0-9a-f]{40}\Z"
 _BLOB = r"\.\./\.\./blobs/([0-9a-f]{40,64})\Z"
 _WEIGHTS = r"\.safetensors\Z"
@@ -84,7 +83,7 @@ def _snapshot(top: int, commit: str) -> ModelFolder:
 def _folder(inside: int, top: int) -> ModelFolder:
     listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=inside)
     try:
-        names = sorted(os.listdir(listed))[:MOST_NAMES]  # noqa: PTH208 - a descriptor
+        names = folders.first_names(listed, folders.MOST_NAMES)
     finally:
         os.close(listed)
     sizes = [_size(name, inside, top) for name in names if re.search(_WEIGHTS, name)]

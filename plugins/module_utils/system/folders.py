@@ -16,7 +16,9 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
+MOST_NAMES = 2000  # of a folder that somebody else may fill; a model has some hundred files
 LONGEST_WALK = 400  # folders and links of one path: links that lead to each other end here
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)  # a controller that is no Linux imports this, too
 _WALK = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -135,6 +137,12 @@ def open_file(name: str, parent: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", name)
     return descriptor
+
+
+def first_names(folder: int | str, most: int) -> list[str]:
+    """What lies in a folder; of more names so many, and which ones nobody can tell. Somebody else may fill it."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in islice(entries, most))
 
 
 def make_folder(name: str, parent: int, mode: int = 0o755) -> int:

@@ -71,5 +71,6 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 def point_latest(target: Path) -> None:
     """The link `latest` beside a folder leads to it, from one moment to the next."""
     link = target.with_name(f".{LATEST}-{os.getpid()}")
+    link.unlink(missing_ok=True)  # of a process that was killed; in a container they all have the same id
     link.symlink_to(target.name)
     link.replace(target.with_name(LATEST))

@@ -1,14 +1,17 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare an answer of a host with the types of its reader, on arrival.
+"""Compare an answer of a host with the types of its reader, on arrival; and what a file of ours says.
 
 A host may be sick or hostile, so everything behind this may rely on the types. What no type names is no problem, and
-goes no further (`known`). A type may say more than Python's own: module_utils/system/values.py.
+goes no further (`known`). A type may say more than Python's own: module_utils/system/values.py. A file that becomes a
+dataclass is compared with that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -33,9 +36,9 @@ class WrongFact(ValueError):
 
 def problem(value: object, kind: Any, where: str) -> str | None:
     """The first value that is missing or not what its type says, in words; None where all are sound."""
-    if is_typeddict(kind):
+    if is_typeddict(kind) or is_dataclass(kind):
         return missing(value, kind, where) or unsound(value, kind, where)
-    if kind is object:  # whoever reads it judges it
+    if kind in (object, Any):  # whoever reads it judges it
         return None
     origin, inner = _parts(kind)
     if origin is Annotated:
@@ -43,12 +46,15 @@ def problem(value: object, kind: Any, where: str) -> str | None:
         return wrong or (None if inner[1].holds(value) else _wrong(value, inner[1].wanted, where))
     if origin in (Union, UnionType):
         choices = [choice for choice in inner if choice is not NoneType]
-        return None if value is None else problem(value, choices[0], where)
-    if origin is list:
+        if value is None and len(choices) < len(inner):
+            return None
+        found = [problem(value, choice, where) for choice in choices]
+        return found[0] if all(found) else None
+    if origin in (list, Sequence):
         if not isinstance(value, list):
             return _wrong(value, "a list", where)
         return _first(problem(item, inner[0], f"{where}[{number}]") for number, item in enumerate(value))
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, dict):
             return _wrong(value, "a mapping", where)
         keys = _first(problem(key, inner[0], f"a key of {where}") for key in value)
@@ -90,6 +96,9 @@ def known(value: Any, kind: Any) -> Any:
 @cache
 def _keys(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """Of each key of a mapping its name, its type, and whether it has to be there."""
+    if is_dataclass(kind):
+        bare = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
+        return tuple((key, hint, key in bare) for key, hint in get_type_hints(kind, include_extras=True).items())
     # The types of what travels to a host cannot import NotRequired there.
     hints = get_type_hints(kind, localns={"NotRequired": NotRequired}, include_extras=True)
     return tuple((key, _bare(hint), get_origin(hint) is not NotRequired) for key, hint in hints.items())

@@ -8,16 +8,22 @@ A host may be sick or hostile: what it says must neither keep a run waiting for 
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost, Between, Matching
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 # A host goes back within some 20 s for each rail and 70 s more (engine/kinds.py); a Spark has four rails.
 LONGEST_GUARD_S = 600
 MOST_COMMANDS = 10**6
+MOST_RESOURCES = 10_000  # of a list; all roles together have some hundreds. A rollout keeps them of each of its steps
+
+
+# A person pastes it into a command line.
+_Consent = Annotated[str, Matching(re.compile(r"[A-Za-z_]\w{0,99}\Z", re.ASCII), "the name of a consent")]
 
 
 class Change(TypedDict):
@@ -25,7 +31,7 @@ class Change(TypedDict):
     resource: str
     action: str
     detail: NotRequired[str]
-    consent: NotRequired[str]
+    consent: NotRequired[_Consent]
 
 
 class Orphan(TypedDict):
@@ -48,9 +54,9 @@ class Answer(TypedDict):
     """All but the facts, whose types are with their readers."""
 
     stale: list[str]
-    changes: list[Change]
-    pending: list[Change]
-    orphans: list[Orphan]
+    changes: Annotated[list[Change], AtMost(MOST_RESOURCES)]
+    pending: Annotated[list[Change], AtMost(MOST_RESOURCES)]
+    orphans: Annotated[list[Orphan], AtMost(MOST_RESOURCES)]
     diff: list[dict[str, str]]
     wishes: list[ShownWish]
     ends: list[str]

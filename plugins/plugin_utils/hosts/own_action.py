@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,10 +116,11 @@ class OwnAction(ActionBase):
 
 
 def guard_inventory() -> None:
-    """Take no statistics, and no fact with the name of a variable of ours, in each process forked from here on.
+    """Take no statistics, and no fact of a module that is not named for facts, in each process forked from here on.
 
-    Ansible takes both of any module. Where facts are variables, they overrule the inventory; AWX makes variables of the
-    statistics, and those of another form than Ansible's end the run of all hosts.
+    Ansible takes both of any module. Where facts are variables, they overrule the inventory, those of a delegated task
+    that of another host. AWX makes variables of the statistics, and those of another form than Ansible's end the run of
+    all hosts. Of a module for facts none has the name of a variable of ours.
     """
     known: Any = ActionBase._execute_module
     if known is not _without_ours:
@@ -126,6 +128,8 @@ def guard_inventory() -> None:
         ActionBase._execute_module = _without_ours  # type: ignore[assignment, method-assign]
 
 
+_FOR_FACTS = re.compile(r"fact|(^|\.)(setup|getent|ohai)$")
+_FOUND = "discovered_interpreter_"  # by Ansible itself, with any module
 _believing: list[Any] = []  # Ansible's own way to run a module, once it is replaced
 
 
@@ -135,8 +139,11 @@ def _without_ours(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
+        says_facts = bool(_FOR_FACTS.search(str(action._task.action)))
         answer["ansible_facts"] = {
-            name: fact for name, fact in facts.items() if not str(name).startswith("gb10_") and name not in ours
+            name: fact
+            for name, fact in facts.items()
+            if str(name).startswith(_FOUND) or (says_facts and not str(name).startswith("gb10_") and name not in ours)
         }
     return answer
 

@@ -38,6 +38,12 @@ NEEDED = {
 WITH = {"plan": "rehearsal", "stopped": "returned"}  # an option, and the key that the answer has then
 
 
+def of(asked: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Return the keys of an answer to these sections. A host may be asked about another one, and for no more."""
+    needed = [key for section in asked for key in NEEDED.get(section, ())]
+    return [*needed, *(key for option, key in WITH.items() if options.get(option))]
+
+
 class Spark(TypedDict):
     """Ansible itself puts the interpreter that it found beside ours, and there alone where no facts are asked."""
 
@@ -67,9 +73,7 @@ class Answer(TypedDict):
 
 def problem(said: Mapping[str, Any], asked: Sequence[str], options: Mapping[str, Any]) -> str | None:
     """The first value that is missing or not what it must be, in words; what was not asked for is judged as well."""
-    needed = [key for section in asked for key in NEEDED.get(section, ())]
-    needed += [key for option, key in WITH.items() if options.get(option)]
-    for key in (key for key in needed if key not in said):
+    for key in (key for key in of(asked, options) if key not in said):
         return f"answer.{key} is missing"
     if "facts" in asked and isinstance(said["ansible_facts"], Mapping) and "gb10_spark" not in said["ansible_facts"]:
         return "answer.ansible_facts.gb10_spark is missing"

@@ -36,12 +36,15 @@ _FORMS = re.compile(
     |(?P<v6>(?<![\w:.])(?!(?i:::ffff:)\d{1,3}\.)(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?![\w:]))
     |(?P<arpa>(?<![\w.])(?:[0-9a-fA-F]{1,3}\.){2,32}(?:in-addr|ip6)\.arpa\b)
     |(?P<v4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d))
-    |(?P<number>(?i:serial(?:[ _-]?(?:number|no))?["']?[ ]?[=:][ ]?["']?))(?P<serial>[\w-]{4,})
+    |(?P<number>(?:(?i:serial(?:[ _-]?(?:number|no))?)|\b[sS][nN](?=["' =:]{1,50}[\w-]{0,99}\d))
+        ["']?[ ]{0,20}[=:][ ]{0,20}["']?)(?P<serial>[\w-]{4,})
+    |(?P<by_id>\bby(?:-id/|\\x2did-))(?P<disk>[^\s"',;)\]}]+)
+    |(?P<wwid>\b(?:eui\.|naa\.|t10\.|nvme\.|wwn-0x)[\w.-]{8,})
     |(?P<hex>(?<!sha256:)(?<!\w)[0-9a-fA-F]{32,}(?!\w))
     |(?P<home>/home/)(?P<user>[^/\s"':,]+)""",
     re.VERBOSE | re.DOTALL,
 )
-_WORDS = {"token": "key", "mail": "mail", "uuid": "id", "arpa": "arpa", "hex": "id"}
+_WORDS = {"token": "key", "wwid": "disk", "mail": "mail", "uuid": "id", "arpa": "arpa", "hex": "id"}
 _NO_WORD = 5  # characters of a name, with a digit, a dot or a dash in it
 _OCTETS = 6  # of a MAC; the line of a firewall has two of them and a type, a name for DHCP has one behind others
 _GUID = re.compile(r"(?:[0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}\Z")
@@ -104,6 +107,8 @@ class Disguise:
             return re.split(r"[=:]", text, maxsplit=1)[0] + f": {REMOVED}"
         if kind in ("secret", "signed"):
             return (found["said"] or found["query"]) + REMOVED
+        if kind == "disk":
+            return found["by_id"] + self._word("disk", found["disk"])
         if kind == "serial":
             return found["number"] + self._word("serial", found["serial"])
         if kind == "user":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, metrics
 
@@ -40,15 +42,12 @@ def stats(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
+SAME_SECOND = 100  # proofs
 
 
 def before(directory: Path) -> dict[str, Any] | None:
     """The document of the last proof in that folder, if there is one that can be read."""
-    try:
-        found = json.loads((directory / "latest" / DOCUMENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    return document_in(directory / "latest" / DOCUMENT) or None
 
 
 def refuse(directory: Path) -> None:
@@ -65,20 +64,29 @@ def refuse(directory: Path) -> None:
 def write(document: Mapping[str, Any], directory: Path) -> Path:
     """Put document and page into a new directory named by the document's time, then point `latest` to it.
 
-    Both appear complete or not at all; a second proof in the same second replaces the first.
+    Both appear complete or not at all. A second proof in the same second, of another run, has a number behind the time.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    target = directory / re.sub("[-:]", "", document["created"])
     building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
     try:
         (building / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         (building / PAGE).write_text(evidence_page.render(document), encoding="utf-8")
         (building / METRICS).write_text(metrics.render(document), encoding="utf-8")
         building.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        building.rename(target)
+        target = _put(building, directory / re.sub("[-:]", "", document["created"]))
     finally:
         shutil.rmtree(building, ignore_errors=True)
     output.point_latest(target)
     return target
+
+
+def _put(building: Path, target: Path) -> Path:
+    """Give it its name, or the first one behind it that is free."""
+    for number in range(1, SAME_SECOND):
+        name = target if number == 1 else target.with_name(f"{target.name}-{number}")
+        try:
+            return building.rename(name)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))

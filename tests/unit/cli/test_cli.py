@@ -455,7 +455,7 @@ def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
     use(
         2,
         event("runner_on_ok", "gb10.fleet.undo", playbook.REFUSE, changes=[{"role": "fabric"}]),
-        event("runner_on_failed", "gb10.fleet.undo", playbook.REFUSE, **away),
+        event("runner_on_unreachable", "gb10.fleet.undo", playbook.REFUSE, **away),
         stats(failures={"spark-a": 1}),
     )
     result = CLI.invoke(cli.app, ["undo", "fabric", "-i", "inventory", "--json"])

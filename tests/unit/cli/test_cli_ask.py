@@ -431,3 +431,26 @@ def test_a_name_and_an_address_of_a_service_have_a_form(wrong: dict[str, str]) -
     assert schema.problem(sound, Service, "service") is None
     assert schema.problem({**sound, **wrong}, Service, "service")
     tally("a host writes a command or an address of its own into a service", 1, 0)
+
+
+def test_what_ssh_says_without_end_fills_no_disk(tmp_path: Path) -> None:
+    """A host may send banner after banner; ssh waits where nobody reads them."""
+    done = tmp_path / "done"
+    talks = way.Way(["sh", "-c", f"head -c 1000000 /dev/zero | tr '\\0' x >&2; touch {done}; sleep 60"])
+    with (
+        pytest.raises(TimeoutError),
+        way._connected(talks, ("127.0.0.1", 80), 1.0) as connection,
+    ):
+        connection.request("GET", "/")
+        connection.getresponse()
+    tally("a host talks without end beside the answer", 1, int(done.exists()))
+    assert not done.exists()
+
+
+def test_what_ssh_said_last_is_told() -> None:
+    with (
+        pytest.raises(way.NoWay, match="no route"),
+        way._connected(way.Way(["sh", "-c", "echo no route >&2"]), ("127.0.0.1", 80), 5.0) as connection,
+    ):
+        connection.request("GET", "/")
+        connection.getresponse()

@@ -167,6 +167,20 @@ def test_only_what_begins_like_a_key_is_one(tmp_path: Path) -> None:
     assert host_keys.keys_of(asked, str(keyscan)) == {Place("192.0.2.1"): {"ssh-ed25519": key(1)}}
 
 
+def test_a_stranger_who_says_one_byte_hides_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh-keyscan of OpenSSH 9.2 waits for the rest of it for ever, and asks nobody else meanwhile."""
+    monkeypatch.setattr(host_keys, "AT_ONCE", 2)  # so that somebody is beside the stranger
+    monkeypatch.setattr(host_keys, "LATE_S", 1)
+    waits = "case $names in *192.0.2.2*) exec sleep 60;; esac"
+    says = f"for name in $names; do echo $name ssh-ed25519 {key(1)}; done"
+    keyscan = fake(tmp_path, "ssh-keyscan", f"names=$(cat)\n{waits}\n{says}")
+    asked = places.places(["192.0.2.1-4"])
+    found = set(host_keys.keys_of(asked, str(keyscan)))
+    hidden = set(asked) - found - {Place("192.0.2.2")}
+    tally("a stranger holds up the scan of host keys", 1, int(bool(hidden)))
+    assert found == set(asked) - {Place("192.0.2.2")}
+
+
 def test_fingerprints_are_those_of_ssh_keygen(tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
     said = subprocess.check_output(["ssh-keygen", "-lf", tmp_path / "id.pub"], text=True).split()[1]

@@ -240,6 +240,21 @@ def test_a_damaged_file_is_named(fleet: Fleet, text: str, words: tuple[str, ...]
     assert "object" not in result.stderr, "words of Python help nobody"
 
 
+@pytest.mark.parametrize("keys", [{1: "x", "laptop": "y"}, {"laptop": 5}, {"laptop": None}, {"laptop": ["x"]}])
+def test_a_key_that_is_no_text_is_named(fleet: Fleet, keys: dict[Any, Any]) -> None:
+    call(fleet, "laptop", "--yes")
+    said = yaml.safe_load(fleet.file.read_text())
+    said["all"]["vars"]["gateway_keys"] = keys
+    fleet.file.write_text(yaml.safe_dump(said))
+    lost = [
+        words
+        for words in (("--list",), ("phone", "--yes"))
+        if "share.yml cannot be read" not in call(fleet, *words).stderr
+    ]
+    tally("a list of clients changed by hand", 2, len(lost))
+    assert not lost
+
+
 def test_a_damaged_authority_and_a_folder_that_cannot_be_written_are_named(fleet: Fleet) -> None:
     call(fleet, "laptop", "--yes")
     key = fleet.folder / "share-authority-key.txt"

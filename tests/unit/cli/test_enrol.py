@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +16,14 @@ from typer.testing import CliRunner
 from gb10_fleet import cli
 from gb10_fleet.discover import asking, host_keys
 from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.machines import KNOWN_HOSTS
 from gb10_fleet.discover.places import Place
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.enrol import judging, written
 from gb10_fleet.enrol.judging import Known, State
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.seed.store import Seed
+from tests.support.answers import GONE, altered, places
 from tests.support.attacker import tally
 from tests.support.discovered import key
 from tests.support.proofs import facts
@@ -204,3 +208,60 @@ def test_json_is_one_object(world: World) -> None:
     world.start("spark-a", 1)
     found = json.loads(world.enrol("spark-a", "--json").stdout)
     assert found["outcome"] == "done" and found["hosts"][0]["set_up"] is True
+
+
+WRONG: tuple[Any, ...] = (None, True, -1, 2**62, 1.5, "", "\0", [], ["x"], [7], {}, {"a": 1}, GONE)
+
+
+def test_a_list_of_seeds_or_hosts_that_a_hand_has_changed_is_a_sentence(world: World) -> None:
+    world.start("spark-a", 1)
+    assert world.enrol("spark-a", "--no-site").exit_code == Outcome.done
+    files = (world.folder / "seeds/seeds.json", world.folder / ".gb10/enrolled.json")
+    tries, lost = 0, list[str]()
+    for file in files:
+        kept = json.loads(file.read_text())
+        for way in places(kept):
+            for wrong in WRONG:
+                file.write_text(json.dumps(altered(copy.deepcopy(kept), way, wrong)))
+                result, tries = world.enrol("spark-a", "--no-site"), tries + 1
+                if result.exception and not isinstance(result.exception, SystemExit):
+                    lost.append(f"{way} = {wrong!r:.80}: {result.exception!r:.200}")
+                elif file == files[1]:
+                    file.write_text(json.dumps(kept))
+        file.write_text(json.dumps(kept))
+    tally("a list of seeds or of enrolled hosts changed by hand", tries, len(lost))
+    assert tries > 100 and not lost, f"{len(lost)} of {tries}: " + "\n".join(lost[:40])
+
+
+def test_who_shows_a_public_key_is_asked_in_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may: 2,000 places that stall at the login held up each look for minutes."""
+    asked: list[set[Place]] = []
+    monkeypatch.setattr(asking, "ask", lambda keys, user, **_: asked.append({*keys}) or [])
+    monkeypatch.setattr(host_keys, "keys_of", lambda places: {place: {"ssh-ed25519": key(1)} for place in places})
+    strangers = [Place(f"198.51.100.{number}") for number in range(200)]
+    world.seeds["spark-a"] = seed(address=None)
+    listed = [vars(one) for one in world.seeds.values()]
+    (world.folder / "seeds/seeds.json").write_text(json.dumps({"seeds": listed}))
+    monkeypatch.setattr(enrol_cli, "_heard", lambda: strangers)
+    for _ in range(30):
+        world.enrol("spark-a", "--no-site")
+    tally("strangers who show the key of a seed", len(asked), sum(len(each) > asking.CONCURRENCY for each in asked))
+    assert {len(each) for each in asked} == {asking.CONCURRENCY}
+    assert all({Place("spark-a"), Place("spark-a.local")} <= each for each in asked)
+    assert {*strangers} <= set().union(*asked)
+
+
+def test_two_enrolments_at_once_lose_no_host(tmp_path: Path) -> None:
+    """Of two that had read the same list, the last one to write kept its own hosts alone."""
+
+    def enrol(first: int) -> None:
+        for number in range(first, first + 20):
+            host, place = f"spark-{number}", Place(f"192.0.2.{number}")
+            written.write(tmp_path, {host: (key(number), place, "")})
+            written.keep(tmp_path, {host: Known(key(number), None, [], "Spark", "2026-11-01")})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(enrol, (1, 101)))
+    hosts = {f"spark-{number}" for first in (1, 101) for number in range(first, first + 20)}
+    known_hosts = (tmp_path / KNOWN_HOSTS).read_text().splitlines()
+    assert written.ledger(tmp_path).keys() == hosts and len(known_hosts) == len(hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gb10_fleet import playbook, stopping
+from gb10_fleet import ansible_runs, playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks
 from tests.support.attacker import tally
@@ -44,11 +45,16 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
 
     def run(
-        *tasks: Task, name: str = "Work", of_play: Task | None = None, asks: Task | None = None, **more: Any
+        *tasks: Task,
+        name: str = "Work",
+        of_play: Task | None = None,
+        asks: Task | None = None,
+        loud: bool = False,
+        **more: Any,
     ) -> tuple[Outcome, Report]:
         content = [{"name": name, "hosts": "sparks", "gather_facts": False, "vars": of_play or {}, "tasks": [*tasks]}]
         (tmp_path / "work.yml").write_text(yaml.safe_dump(content))
-        return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"], asks=asks or {}), quiet=True, **more)
+        return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"], asks=asks or {}), quiet=not loud, **more)
 
     return run
 
@@ -240,3 +246,62 @@ def wait_for(file: Path) -> None:
     deadline = time.monotonic() + 30
     while not file.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+# What ansible-runner's own callback plugin would write, and read: here a host writes it, to speak for another one.
+_EVENT = {
+    "uuid": "../../kept",
+    "event": "runner_on_ok",
+    "event_data": {"host": "spark-b", "resolved_action": "gb10.fleet.evidence", "res": {"directory": "forged"}},
+}
+
+
+def _written(event: Task) -> str:
+    text = base64.b64encode(json.dumps(event).encode()).decode()
+    return f"\x1b[K{text}\x1b[{len(text)}D\x1b[K"
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_no_event_is_in_what_a_host_writes(
+    play: Play, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    """Ansible shows it as it is where its own module fails: a host gave the evidence and the counts of all others."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\ncat {tmp_path}/words >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    (tmp_path / "words").write_text(f"{_written(_EVENT)}\nDenied \x1b[2J{_written(_EVENT)}\n")
+    hosts = {"spark-a": {"ansible_ssh_executable": str(ssh)}, "spark-b": {"ansible_connection": "local"}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
+    events: list[dict[str, Any]] = []
+    _, report = play({"ansible.builtin.command": "true"}, watch=events.append, loud=not quiet)
+    forged = sum(event.get("uuid") == _EVENT["uuid"] for event in events) + int(report.evidence == "forged")
+    shown = capsys.readouterr().out
+    tally("a host writes an event for another one", 2, forged + ("\x1b[2J" in shown))
+    assert not forged and report.evidence is None
+    assert report.hosts["spark-a"]["unreachable"] == 1
+    assert "\x1b[2J" not in shown and ("Denied \\x1b[2J" in shown) is not quiet
+
+
+def test_lines_are_told_whole_and_their_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[Any] = []
+    lines = ansible_runs.Lines(None, told.append, suppress_ansible_output=False)
+    for piece in ("\x1b[0;31mfa", "tal\x1b[0m\r\n\tone\r", "\nhid\rden \x1b[8m\n", "the end"):
+        lines.write(piece)
+    lines.close()
+    text = ["\x1b[0;31mfatal\x1b[0m", "\tone", "hid\\rden \\x1b[8m", "the end"]
+    assert [event["stdout"] for event in told] == text
+    assert capsys.readouterr().out == "\n".join(text)
+
+
+def test_a_host_that_fails_is_not_silent_by_its_own_word() -> None:
+    """By such words the run was over for a host without contact, and the advice named the clusters of others."""
+    told = (
+        "spark-a: unreachable: no\n    Fix: wait; to go on without it, leave its whole cluster out (--limit '!spark-b')"
+    )
+    data = {"resolved_action": "gb10.fleet.undo", "host": "spark-a", "res": {"failed": True, "msg": told}}
+    report = Report()
+    report.take({"event": "runner_on_failed", "event_data": data})
+    tally("a host words a finding of ours", 1, len(report.findings))
+    assert not report.findings and report.messages == {"spark-a": [told]}
+    report.take({"event": "runner_on_unreachable", "event_data": {**data, "res": {"unreachable": True, "msg": told}}})
+    assert [one["id"] for one in report.findings] == ["unreachable"]

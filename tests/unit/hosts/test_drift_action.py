@@ -11,6 +11,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
 
+from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
 
 # Stands in for ssh: notes its arguments and a digest of its input, then is the host that its destination names.
@@ -41,6 +42,7 @@ case $kind in
   drift*) say true "$differs";;
   waits) say true "" "$waits";;
   new) say false;;
+  curious) say true "" "${waits/fabric_allow_activation/secret}, ${waits/fabric_allow_activation/secret}";;
   away) echo "ssh: connect to host kind-away port 22: No route to host" >&2; exit 255;;
   key) echo "Host key verification failed." >&2; exit 255;;
   nosudo) echo "sudo: a password is required" >&2; exit 1;;
@@ -366,3 +368,12 @@ def test_no_scan_without_time_or_hands(run: Run, argument: str) -> None:
 def test_the_documentation_says_where_passwords_come_from() -> None:
     text = (Path(__file__).parents[3] / "plugins/modules/drift.py").read_text()
     assert "--become-password-file" in text and "not supported" not in text
+
+
+def test_a_host_has_no_variable_looked_up_by_its_name(run: Run) -> None:
+    """It says which consent it waits for: a variable that asks a password store, 10,000 times, held up the scan."""
+    looked_up = run.tmp_path / "looked-up"
+    secret = f"{{{{ lookup('ansible.builtin.pipe', 'echo x >>{looked_up}; echo true') }}}}"
+    _, output = run.play({"curious": {"secret": secret}}, PLAYBOOK)
+    tally("a host has variables of its inventory looked up", 2, int(looked_up.exists()))
+    assert not looked_up.exists() and run.document["drifted"] == ["spark-curious"], output

@@ -67,6 +67,11 @@ def test_the_schema_has_all_that_the_engine_says(tmp_path: Any) -> None:
         ({"guard": {"seconds": 5}}, "answer.guard.id is missing"),
         ({"changes": 5}, "answer.changes is 5, and must be a list"),
         ({"changes": [{"role": "x"}]}, "answer.changes[0].resource is missing"),
+        (
+            {"pending": [{**CHANGE, "consent": "x=1; reboot #"}]},
+            "answer.pending[0].consent is 'x=1; reboot #', and must",
+        ),
+        ({"changes": [CHANGE] * 10_001}, "answer.changes is [{'role': "),
         ({"error": "no"}, "answer.error is 'no', and must be a mapping"),
         ({"diff": [1]}, "answer.diff[0] is 1, and must be a mapping"),
         ({"subprocesses": 10**9}, "answer.subprocesses is 1000000000, and must be"),

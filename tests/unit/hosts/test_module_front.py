@@ -18,7 +18,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import F
 
 from tests.support import plays
 from tests.support.attacker import tally
-from tests.support.plays import put_ssh, recap, run_playbook
+from tests.support.health import reading
+from tests.support.plays import FACTS, put_ssh, recap, run_playbook
 from tests.support.release_machines import machine
 
 FLOOD = "a host floods the answer of a module"
@@ -106,20 +107,26 @@ def test_a_module_of_ansible_sets_no_variable_of_its_host(
 ) -> None:
     """Ansible takes facts of any module, and in a project of one's own a fact overrules the inventory.
 
-    So a host chose its cluster, and folders of the controller.
+    So a host chose its cluster, folders of the controller, and what variables of the project's own say: of itself,
+    and of each host for which it is asked as a router.
     """
     monkeypatch.setattr(plays, "environment", partial(_injecting, plays.environment, inject))
     put_ssh(tmp_path, SSH)
-    facts = {"gb10_cluster": "others", "gb10_evidence_directory": "/elsewhere", "gb10_spark": 5}
+    facts = {"gb10_cluster": "others", "gb10_evidence_directory": "/elsewhere", "gb10_spark": 5, "admins": "mine"}
     (tmp_path / "evil").write_text(json.dumps({"changed": False, "rc": 0, "stdout": "x", "ansible_facts": facts}))
-    words = "{{ gb10_cluster }} {{ gb10_evidence_directory | default('evidence') }} {{ ansible_facts }} {{ mine }}"
-    modules = ({"ansible.builtin.command": "true"}, {"ansible.builtin.slurp": {"src": "/x"}})
+    named = "{{ gb10_cluster }} {{ gb10_evidence_directory | default('evidence') }}"
+    words = f"{named} {{{{ ansible_facts }}}} {{{{ mine }}}} {{{{ admins }}}}"
+    modules: list[dict[str, Any]] = [{"ansible.builtin.command": "true"}, {"ansible.builtin.slurp": {"src": "/x"}}]
+    modules = [{**each, "delegate_to": "evil"} for each in modules]
     tasks = [*modules, {"ansible.builtin.set_fact": {"mine": "kept"}}, {"ansible.builtin.debug": {"msg": words}}]
     play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
-    hosts = {"evil": {"ansible_host": "kind-evil", "gb10_cluster": "own"}}
+    hosts = {
+        name: {"ansible_host": f"kind-{name}", "gb10_cluster": "own", "admins": "ours"} for name in ("evil", "other")
+    }
     _, output = run_playbook(tmp_path, hosts, yaml.safe_dump([play]))
-    tally("a host overrules its inventory by facts of a module", 2, int("own evidence {}" not in output))
-    assert "own evidence {} kept" in output, output[-2000:]
+    lost = 2 - output.count("own evidence {} kept ours")
+    tally("a host overrules an inventory by facts of a module", 4, lost)
+    assert not lost, output[-2000:]
 
 
 @pytest.mark.parametrize("module", ["ansible.builtin.command", "gb10.fleet.show_gids"])
@@ -264,6 +271,17 @@ def test_a_host_is_in_the_cluster_that_it_was_asked_for(tmp_path: Path) -> None:
     )
     tally("a host names itself to another cluster", 1, int(recap(output) != {"evil": "ok"}))
     assert recap(output) == {"evil": "ok"}, output[-1500:]
+
+
+def test_who_is_asked_about_another_host_says_no_more(tmp_path: Path) -> None:
+    """The next host keeps the last words of one; what it said of health was taken for the other's in `gb10 why`."""
+    planted = {"services": [SERVICE], "memory": None, "health": reading(), "ansible_facts": {"gb10_spark": FACTS}}
+    _, output = play(
+        tmp_path, {"evil": {"changed": False, "recorded": [], **planted}}, sections=["recorded"], of="a", boots=[],
+        more={"failed_when": "read.recorded != [] or read.health is defined or read.services is defined"},
+    )  # fmt: skip
+    tally("a host speaks for the one that it is asked about", 1, int(recap(output) != {"evil": "ok"}))
+    assert recap(output) == {"evil": "ok"} and "says nothing; {}" in output, output[-1500:]
 
 
 def test_many_warnings_are_said_once(tmp_path: Path) -> None:

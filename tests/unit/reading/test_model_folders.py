@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import model_folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+
+from tests.support.attacker import tally
 
 COMMIT, CONFIG, SHARD = "a" * 40, "b" * 40, "c" * 64
 REPOSITORY = "/cache/huggingface/hub/models--acme--new"
@@ -125,3 +131,27 @@ def test_a_pipe_for_a_file_does_not_hold_up_the_host(root: Path) -> None:
     os.mkfifo(config)
     found = said(root)
     assert isinstance(found, dict) and found["texts"] == {}
+
+
+def test_a_folder_with_names_without_an_end_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may fill it: ten million names are a gigabyte in root's process."""
+    seen = list[str]()
+
+    class Entry(NamedTuple):
+        name: str
+
+    def entry(number: int) -> Entry:
+        seen.append(str(number))
+        return Entry(seen[-1])
+
+    def endless(_folder: int) -> contextlib.AbstractContextManager[Iterator[Entry]]:
+        return contextlib.nullcontext(map(entry, range(10**6)))
+
+    (tmp_path / "config.json").write_text("{}")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", endless)
+        patched.setattr(os, "listdir", lambda _: ["x"] * 10**6)
+        said(tmp_path, "/config.json")
+        found = folders.first_names(".", 10)
+    tally("a folder with names without an end", 1, int(len(seen) > 2 * folders.MOST_NAMES))
+    assert len(found) == 10 and len(seen) <= 2 * folders.MOST_NAMES

@@ -326,8 +326,10 @@ def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None
     later = evidence_files.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert (directory / "latest").resolve() == later
     again = evidence_files.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
-    assert again == later and json.loads((again / "evidence.json").read_text())["verdict"] == "healthy"
-    assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, "latest"]
+    assert again.name == f"{later.name}-2" and (directory / "latest").resolve() == again
+    verdicts = [json.loads((one / "evidence.json").read_text())["verdict"] for one in (later, again)]
+    assert verdicts == ["unhealthy", "healthy"], "a run is judged by its own proof"
+    assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, again.name, "latest"]
 
 
 def test_nothing_is_left_when_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from gb10_fleet.rollout.waves import FleetHost, Wave
 
 HOSTS = [FleetHost("a", "pair", serves=True), FleetHost("b", "pair", serves=True), FleetHost("c")]
 WAVES = [Wave(1, ("a", "b"), ("pair",)), Wave(2, ("c",), ())]
-ORDER = {"playbook": "site", "steps": []}
+ORDER = {"playbook": "site", "inventories": [], "directory": "/", "steps": [{"name": "x", "plays": []}], "to": {}}
+POLICY = {"canary": 1, "growth": ["100%"], "threshold": 0, "soak_s": 0, "timeout_s": 60}
 CHANGE = {"role": "driver", "resource": "package:x", "action": "update"}
 
 
@@ -44,7 +45,7 @@ def journal(tmp_path: Path, clock: Clock) -> Iterator[Journal]:
 
 
 def begin(journal: Journal, **order: Any) -> str:
-    return journal.begin("rollout", {**ORDER, **order}, {"canary": 1}, HOSTS, WAVES)
+    return journal.begin("rollout", {**ORDER, **order}, POLICY, HOSTS, WAVES)
 
 
 def states(journal: Journal, run: str) -> dict[str, str]:
@@ -56,7 +57,7 @@ def test_a_run_begins_with_all_that_it_is_going_to_do(journal: Journal) -> None:
     record = journal.record()
     assert run.startswith("20261121T010000Z-") and record["run"] == run
     assert (record["kind"], record["attempt"], record["ended"], record["outcome"]) == ("rollout", 1, None, None)
-    assert record["order"] == ORDER and record["policy"] == {"canary": 1} and record["counts"] == {"planned": 3}
+    assert record["order"] == ORDER and record["policy"] == POLICY and record["counts"] == {"planned": 3}
     assert [[host["host"] for host in wave["hosts"]] for wave in record["waves"]] == [["a", "b"], ["c"]]
     assert [wave["clusters"] for wave in record["waves"]] == [["pair"], []]
     assert [host["serves"] for host in hosts_of(record)] == [True, True, False]

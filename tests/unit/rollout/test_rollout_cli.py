@@ -612,7 +612,7 @@ def test_killed_in_the_middle_of_a_wave_it_is_resumed_without_its_orphan(
     code, record = ended(made.start(*GB10, "resume", "-i", "inventory.yml", "--json"))
     assert (code, record["outcome"], record["attempt"]) == (0, "done", 2)
     assert touched(made, "spark-1") == 2 and locks.orphans([record["run"]]) == []
-    assert [*tmp_path.glob(".gb10-*.yml")] == [] and [*(tmp_path / ".gb10").glob("gb10-*")] == []
+    assert [*tmp_path.glob(".gb10-*.yml")] == [] and [*(tmp_path / ".gb10").glob(".jobs/gb10-*")] == []
     with Journal(tmp_path / ".gb10") as journal:
         kinds = [event["kind"] for event in journal.events(record["run"])]
     assert ("orphan" if number is signal.SIGKILL else "interrupted") in kinds

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import build, document
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, limit
@@ -74,10 +75,12 @@ class Folder:
     @cached_property
     def _names(self) -> frozenset[str]:
         try:
-            with os.scandir(self.root) as entries:
-                return frozenset(entry.name for entry in entries)
+            found = folders.first_names(str(self.root), folders.MOST_NAMES + 1)
         except OSError as error:
             raise FactsError(f"{self.root} cannot be read: {error.strerror}") from None
+        if len(found) > folders.MOST_NAMES:
+            raise FactsError(f"{self.root} has more than {folders.MOST_NAMES} files; name the folder of one model")
+        return frozenset(found)
 
     def size(self, name: str) -> int:
         return self._checked(name)[1].st_size
