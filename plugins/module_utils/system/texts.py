@@ -127,7 +127,8 @@ def quoted(text: str) -> str:
     line = " ".join(text[:_LARGEST_READ].split())
     if "GPU-" in line or "MIG-" in line:
         line = re.sub(_GPU_UUID, "GPU-(hidden)", line)
-    return "".join(char if char.isprintable() else "?" for char in hidden(line))[:LARGEST_QUOTE]
+    said = "".join(char if char.isprintable() else "?" for char in hidden(line))
+    return said if len(said) <= LARGEST_QUOTE else f"{said[: LARGEST_QUOTE - 4]} ..."
 
 
 def hidden(text: str) -> str:
