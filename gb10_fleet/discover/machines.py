@@ -99,10 +99,9 @@ class Discovery:
 def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
     """Machines out of places, and keys that several of them have."""
     machines: dict[str, list[Answer]] = {}
+    known: dict[str, str] = {}
     for answer in answers:
-        # Of one that let nobody in, each place has to count as a machine of its own.
-        identity = str(answer.facts["boot_id"]) if answer.facts else f"at {answer.place}"
-        machines.setdefault(identity, []).append(answer)
+        machines.setdefault(_identity(answer, known), []).append(answer)
     groups = {identity: group for identity, group in machines.items() if group[0].spark}
     names = _names(groups)
     answered = {answer.place for answer in answers}
@@ -113,6 +112,19 @@ def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
         [place for place in asked if place.named and place not in answered],
         list(_duplicates(machines, names)),
     )
+
+
+def _identity(answer: Answer, known: dict[str, str]) -> str:
+    """What is the same of one machine: its boot id, with a host key. A host may say the boot id of another one.
+
+    Of one that let nobody in, each place has to count as a machine of its own. `known`: identities, by boot id and key.
+    """
+    if not answer.facts:
+        return f"at {answer.place}"
+    marks = [f"{answer.facts['boot_id']} {key}" for key in ("", *sorted(answer.keys.values()))][bool(answer.keys) :]
+    found = next((known[mark] for mark in marks if mark in known), marks[0])
+    known |= dict.fromkeys(marks, found)
+    return found
 
 
 def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:

@@ -121,6 +121,14 @@ def test_one_machine_at_two_addresses_is_one_host_managed_outside_of_the_fabric(
     assert (str(machine.place), [str(place) for place in machine.also]) == ("192.0.2.11", ["192.168.100.10"])
 
 
+def test_a_host_that_says_the_boot_id_of_another_one_does_not_take_its_place() -> None:
+    result = found(spark("192.0.2.11", 6, boot_id="boot-1", hostname="spark-1"), spark("192.0.2.12", 1))
+    tally("a host says the boot id of another one, and takes its place", 1, int(len(result.sparks) != 2))
+    assert {str(one.place): one.keys["ssh-ed25519"] for one in result.sparks} == {
+        "192.0.2.11": key(6), "192.0.2.12": key(1),
+    }  # fmt: skip
+
+
 def test_a_host_that_lets_nobody_in_may_be_another_machine_with_the_same_key() -> None:
     locked = Answer(Place("192.0.2.12"), {"ssh-ed25519": key(1)}, silence="permission")
     (duplicate,) = found(spark("192.0.2.11", 1), locked).duplicates
