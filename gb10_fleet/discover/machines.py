@@ -35,7 +35,7 @@ WAY_OUT = (
 
 # What Ansible and our inventory call something else: its own groups, the controller, the group of all Sparks. A host of
 # that name would take in the variables of the others.
-_RESERVED = frozenset({"all", "ungrouped", "localhost", "sparks"})
+_RESERVED = re.compile(r"(all|ungrouped|localhost|sparks|(pair|ring|switch)\d+)\Z")  # the last ones are clusters
 _BY_ADDRESS = "spark-"  # and the address: the name of a machine without a usable one
 
 
@@ -144,7 +144,7 @@ def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
 def _is_free(name: str) -> bool:
     # An address is that of another machine, perhaps; 127.1 and 2130706433 are addresses, too.
     is_address = re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name)
-    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not is_address
+    return bool(NAME.match(name)) and not _RESERVED.match(name.lower()) and not is_address
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:

@@ -244,7 +244,11 @@ def test_two_machines_of_one_name_are_named_by_their_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sparks", "all", "ungrouped", "localhost", "Sparks", "192.0.2.99", "127.1", "2130706433", "0x7f.1"]
+    "name",
+    [
+        *("sparks", "all", "ungrouped", "localhost", "Sparks", "192.0.2.99", "127.1", "2130706433", "0x7f.1"),
+        *("pair1", "ring2", "Switch12"),
+    ],
 )
 def test_no_machine_takes_a_name_that_means_something_else(name: str) -> None:
     """One called sparks took the variables of the group, and with them those of every other host."""
