@@ -183,9 +183,9 @@ class Load:
 
 def _figures(said: Mapping[str, Any]) -> dict[str, Any]:
     """Those that the program says, where they are figures."""
-    kinds = {"products": int, "seconds": (int, float), "teraflops": (int, float)}
-    found = {name: said[name] for name, kind in kinds.items() if isinstance(said.get(name), kind)}
-    return {name: value for name, value in found.items() if not isinstance(value, bool) and 0 < value < _MOST}
+    kinds: dict[str, tuple[type, ...]] = {"products": (int,), "seconds": (int, float), "teraflops": (int, float)}
+    found = {name: said[name] for name, kind in kinds.items() if type(said.get(name)) in kind}
+    return {name: value for name, value in found.items() if 0 < value < _MOST}
 
 
 def at_work(sample: Sample) -> str | None:

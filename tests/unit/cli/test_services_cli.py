@@ -460,7 +460,11 @@ def test_a_host_does_not_say_of_a_service_of_others_that_it_runs(ask: Ask) -> No
     hosts = Hosts(found, layouts={"split": ["chat"], "cluster": ["big"]})
     hosts.reach = {"a": {"services": ["chat", "big"]}, "evil": {"services": ["embed"]}}
     _, result = ask("layout", hosts=hosts)
-    tally("a host says of a service of others that it runs, and a layout is not switched", 1, int("(runs)" not in result.output))
+    tally(
+        "a host says of a service of others that it runs, and a layout is not switched",
+        1,
+        int("(runs)" not in result.output),
+    )
     assert result.output.splitlines() == ["split: chat  (runs)", "cluster: big"]
     _, result = ask("layout", "cluster", "--yes", hosts=hosts)
     assert hosts.wishes == [("chat", "stopped", "a"), ("big", "started", "a")] and result.exit_code == 0

@@ -176,9 +176,12 @@ def test_an_image_that_talks_without_end_fills_no_memory_of_root(tmp_path: Path)
     assert host.load.state == "failed" and grown < 100_000  # KiB
 
 
-@pytest.mark.parametrize("said", ["[" * 4000, "7", '{"teraflops": "many"}', '{"teraflops": NaN}', '{"teraflops": 1e999}'])
+@pytest.mark.parametrize(
+    "said", ["[" * 4000, "7", '{"teraflops": "many"}', '{"teraflops": NaN}', '{"teraflops": 1e999}']
+)
 def test_what_is_no_figure_of_a_load_is_none(tmp_path: Path, said: str) -> None:
-    run = f"""touch {{place}}/busy; echo "{gpu_load.BUSY}"; echo '{gpu_load.DONE}{said.replace("{", "{{").replace("}", "}}")}'
+    kept = said.replace("{", "{{").replace("}", "}}")  # the script is a form to fill in
+    run = f"""touch {{place}}/busy; echo "{gpu_load.BUSY}"; echo '{gpu_load.DONE}{kept}'
     while [ ! -e {{place}}/removed ]; do sleep 0.05; done"""
     host = Host(tmp_path, run)
     host.load.begin(sample())

@@ -221,7 +221,9 @@ def test_a_line_of_a_build_is_read_once() -> None:
 FORGED = '{"versions": {}, "imports": {}, "operators": [[]], "libraries": {"x": 1}}'
 
 
-@pytest.mark.parametrize("said", ["{", "[" * 50_000, "7", '{"versions": 7}', FORGED], ids=["half", "deep", "number", "types", "inner"])
+@pytest.mark.parametrize(
+    "said", ["{", "[" * 50_000, "7", '{"versions": 7}', FORGED], ids=["half", "deep", "number", "types", "inner"]
+)
 def test_an_image_that_answers_in_the_name_of_the_script_is_told_by_name(said: str) -> None:
     def run(argv: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(list(argv), 0, f"{inside.MARK}{said}\n", "")

@@ -331,7 +331,14 @@ def test_only_hosts_with_the_same_key_take_it() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["[" * 50_000, "7", '{"status": "200", "body": ""}', '{"status": 200, "body": 7}', '{"status": null, "problem": "stranger"}', ""],
+    [
+        "[" * 50_000,
+        "7",
+        '{"status": "200", "body": ""}',
+        '{"status": 200, "body": 7}',
+        '{"status": null, "problem": "stranger"}',
+        "",
+    ],
 )
 def test_what_a_container_says_in_the_place_of_our_question_is_no_answer(tmp_path: Path, said: str) -> None:
     """What runs in it may print anything, also our own words for what only we can know."""
