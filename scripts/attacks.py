@@ -61,6 +61,7 @@ TESTS = (
     "tests/unit/hosts/test_glance_action.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/monitoring/test_rules.py",
+    "tests/unit/plans/test_cabling.py",
     "tests/unit/plans/test_monitoring.py",
     "tests/unit/plans/test_vllm_bounds.py",
     "tests/unit/power/test_plugs.py",
