@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import is_address
 
 from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines
 from gb10_fleet.discover.places import NAME, SSH_PORT, Place
@@ -148,10 +149,16 @@ def _is_free(name: str) -> bool:
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:
-    """Managed from the first place that is no rail of the fabric: the fabric's addresses will change."""
-    first = next((answer for answer in group if not _over_a_rail(answer)), group[0])
+    """Managed from the first place that is an address of its own, and no rail: the fabric's addresses will change."""
+    first = min(group, key=lambda answer: (not _is_its_own(answer), _over_a_rail(answer)))
     also = [answer.place for answer in group if answer is not first]
     return Machine(name, first.place, also, first.keys, first.facts or {})
+
+
+def _is_its_own(answer: Answer) -> bool:
+    """Tell whether the machine has the address at which it was asked: anybody may hand a connection on to it."""
+    own = (answer.facts or {})["ssh"].get("local_address")
+    return own in (None, answer.place.address) or not is_address(answer.place.address)
 
 
 def _over_a_rail(answer: Answer) -> bool:

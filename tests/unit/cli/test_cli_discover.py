@@ -121,6 +121,15 @@ def test_one_machine_at_two_addresses_is_one_host_managed_outside_of_the_fabric(
     assert (str(machine.place), [str(place) for place in machine.also]) == ("192.0.2.11", ["192.168.100.10"])
 
 
+def test_who_hands_a_connection_on_to_a_spark_is_not_the_way_to_it() -> None:
+    """A stranger has the lower address, and who answers there is the Spark itself, with its own key."""
+    (machine,) = found(spark("192.0.2.5", 1), spark("192.0.2.11", 1)).sparks
+    tally(
+        "a stranger who hands on connections becomes the address of a Spark", 1, int(str(machine.place) != "192.0.2.11")
+    )
+    assert (str(machine.place), [str(place) for place in machine.also]) == ("192.0.2.11", ["192.0.2.5"])
+
+
 def test_a_host_that_says_the_boot_id_of_another_one_does_not_take_its_place() -> None:
     result = found(spark("192.0.2.11", 6, boot_id="boot-1", hostname="spark-1"), spark("192.0.2.12", 1))
     tally("a host says the boot id of another one, and takes its place", 1, int(len(result.sparks) != 2))

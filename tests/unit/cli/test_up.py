@@ -474,6 +474,17 @@ def test_a_key_that_is_known_asks_nothing_and_another_one_ends_it(
         find(network, person(["y"]), tmp_path, monkeypatch, *network.hosts)
 
 
+def test_a_stranger_at_an_address_that_somebody_else_had_ends_nothing(
+    person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = Network({"192.0.2.11": None, "192.0.2.66": None})
+    (tmp_path / "known").write_text(f"192.0.2.11 ssh-ed25519 {key(11)}\n192.0.2.66 ssh-ed25519 {key(7)}\n")
+    sparks = find(network, person([]), tmp_path, monkeypatch).sparks
+    tally("a stranger who announces a used address ends gb10 up", 1, int([one.name for one in sparks] != ["spark-11"]))
+    assert [one.name for one in sparks] == ["spark-11"]
+    assert "Left out: 192.0.2.66: its host key is not the one" in capsys.readouterr().out
+
+
 def test_a_fingerprint_on_the_command_line_is_a_yes_for_that_key(
     person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
