@@ -94,9 +94,9 @@ def _vouched(
     names = {place: spark for spark in sparks for place in (spark.place, *spark.also)}
     vouched, new = set[Place](), list[Place]()
     for place in (one.place for one in wanted):
-        mine = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
+        named = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
         try:
-            known_here = bool(mine) or _is_known(place, keys[place], known)
+            known_here = bool(named) or _is_known(place, keys[place], known)
         except Stop as stop:  # whoever announces an address that another machine had ends nothing
             if place.named:
                 raise
