@@ -23,8 +23,11 @@ class Template(Taken):
 
 
 def refuse_templates(said: object) -> None:
-    """Much of what we write into an inventory is of hosts and of models, and a template runs on this machine."""
-    if isinstance(said, str) and any(mark in said for mark in ("{{", "{%", "{#")):
+    """Much of what we write into an inventory is of hosts and of models, and a template runs on this machine.
+
+    A text may also begin with marks of its own choice for a template: `#jinja2:variable_start_string:'[['`.
+    """
+    if isinstance(said, str) and (said.startswith("#jinja2:") or any(mark in said for mark in ("{{", "{%", "{#"))):
         raise Template(f"{said!r} would be a template, and no value that we write is one")
     parts = [*said, *said.values()] if isinstance(said, Mapping) else said if isinstance(said, list | tuple) else ()
     for each in parts:

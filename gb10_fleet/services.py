@@ -94,13 +94,18 @@ def owners(reach: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def called(found: Sequence[Row], service: str, owners: Mapping[str, Container[str]]) -> list[Row]:
-    """Return the rows of a service. Another host may claim its name: where one of its own is there, those alone count.
+def believed(found: Sequence[Row], owners: Mapping[str, Container[str]]) -> list[Row]:
+    """Return the rows that count. Another host may claim a service: where one of its own is there, those alone do.
 
     A service that the inventory gives nobody any more is that of who has it.
     """
-    mine = [row for row in found if row.said["name"] == service]
-    return [row for row in mine if row.host in owners.get(service, ())] or mine
+    own = {row.said["name"] for row in found if row.host in owners.get(row.said["name"], ())}
+    return [row for row in found if row.said["name"] not in own or row.host in owners[row.said["name"]]]
+
+
+def called(found: Sequence[Row], service: str, owners: Mapping[str, Container[str]]) -> list[Row]:
+    """Return the rows of a service that count."""
+    return believed([row for row in found if row.said["name"] == service], owners)
 
 
 def chosen(

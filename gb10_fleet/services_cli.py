@@ -28,6 +28,7 @@ from gb10_fleet.services import (
     Refused,
     Row,
     answers_of,
+    believed,
     called,
     chosen,
     document,
@@ -87,7 +88,8 @@ class Fleet:
 
         Of each service on a host, whether it runs or a request would start it.
         """
-        return {(row.host, row.said["name"], row.runs or row.wakes) for row in self.found}
+        mine = believed(self.found, owners(self.reach))
+        return {(row.host, row.said["name"], row.runs or row.wakes) for row in mine}
 
     def wish(self, service: str, mine: Sequence[Row], state: str, **more: Any) -> tuple[Outcome, Report]:
         """Have the service stopped or started on its hosts, and say how far that is and what came of it."""
@@ -325,8 +327,9 @@ def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRetu
             see = by_name(fleet.order, "see `gb10 status -i INVENTORY`")
             _end(f"a rollout is at work on this fleet; nothing was changed: {see}", Outcome.refused)
         again, _ = _asked(fleet.order, tell=True)  # another switch may have ended between the look and the lock
-        if again.silent or again.states() != fleet.states():
-            _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
+        if changed := {host for host, _, _ in again.states() ^ fleet.states()}.union(again.silent):
+            names = ", ".join(sorted(changed))
+            _end(f"{names}: what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
         _switched(fleet, stops, starts)
     finally:
         held.close()
@@ -395,7 +398,7 @@ def layout(
     if by_timer and lacking:
         _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
-    running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
+    running = {service for _, service, up in fleet.states() if up}
     try:
         known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:

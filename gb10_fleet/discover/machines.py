@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import is_address
 
 from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines
 from gb10_fleet.discover.places import NAME, SSH_PORT, Place
@@ -35,7 +36,7 @@ WAY_OUT = (
 
 # What Ansible and our inventory call something else: its own groups, the controller, the group of all Sparks. A host of
 # that name would take in the variables of the others.
-_RESERVED = frozenset({"all", "ungrouped", "localhost", "sparks"})
+_RESERVED = re.compile(r"(all|ungrouped|localhost|sparks|(pair|ring|switch)\d+)\Z")  # the last ones are clusters
 _BY_ADDRESS = "spark-"  # and the address: the name of a machine without a usable one
 
 
@@ -99,10 +100,9 @@ class Discovery:
 def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
     """Machines out of places, and keys that several of them have."""
     machines: dict[str, list[Answer]] = {}
+    known: dict[str, str] = {}
     for answer in answers:
-        # Of one that let nobody in, each place has to count as a machine of its own.
-        identity = str(answer.facts["boot_id"]) if answer.facts else f"at {answer.place}"
-        machines.setdefault(identity, []).append(answer)
+        machines.setdefault(_identity(answer, known), []).append(answer)
     groups = {identity: group for identity, group in machines.items() if group[0].spark}
     names = _names(groups)
     answered = {answer.place for answer in answers}
@@ -113,6 +113,19 @@ def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
         [place for place in asked if place.named and place not in answered],
         list(_duplicates(machines, names)),
     )
+
+
+def _identity(answer: Answer, known: dict[str, str]) -> str:
+    """What is the same of one machine: its boot id, with a host key. A host may say the boot id of another one.
+
+    Of one that let nobody in, each place has to count as a machine of its own. `known`: identities, by boot id and key.
+    """
+    if not answer.facts:
+        return f"at {answer.place}"
+    marks = [f"{answer.facts['boot_id']} {key}" for key in ("", *sorted(answer.keys.values()))][bool(answer.keys) :]
+    found = next((known[mark] for mark in marks if mark in known), marks[0])
+    known |= dict.fromkeys(marks, found)
+    return found
 
 
 def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
@@ -132,14 +145,20 @@ def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
 def _is_free(name: str) -> bool:
     # An address is that of another machine, perhaps; 127.1 and 2130706433 are addresses, too.
     is_address = re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name)
-    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not is_address
+    return bool(NAME.match(name)) and not _RESERVED.match(name.lower()) and not is_address
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:
-    """Managed from the first place that is no rail of the fabric: the fabric's addresses will change."""
-    first = next((answer for answer in group if not _over_a_rail(answer)), group[0])
+    """Managed from the first place that is an address of its own, and no rail: the fabric's addresses will change."""
+    first = min(group, key=lambda answer: (not _is_its_own(answer), _over_a_rail(answer)))
     also = [answer.place for answer in group if answer is not first]
     return Machine(name, first.place, also, first.keys, first.facts or {})
+
+
+def _is_its_own(answer: Answer) -> bool:
+    """Tell whether the machine has the address at which it was asked: anybody may hand a connection on to it."""
+    own = (answer.facts or {})["ssh"].get("local_address")
+    return own in (None, answer.place.address) or not is_address(answer.place.address)
 
 
 def _over_a_rail(answer: Answer) -> bool:

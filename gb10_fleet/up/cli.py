@@ -41,6 +41,7 @@ _LOOK = {
     "gb10.fleet.rail_neighbours": "heard",
 }
 _PATH = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
+_LEAST_MEMORY = 2**30  # bytes; below it nobody plans
 _ROUNDS = 4  # of the check, each with the consents that the one before has named
 # How tasks of the playbooks begin, and what they are to the person who waits.
 STEPS = {
@@ -191,6 +192,9 @@ class _Up:
         if missing := [name for name in names if name not in facts or name not in in_use]:
             self._tell(report, draft)
             raise Stop(f"{', '.join(missing)}: no answer. Nothing was changed", Outcome.unreachable)
+        if small := [name for name in names if facts[name]["memory_bytes"] < _LEAST_MEMORY]:
+            said = "says that it has less than 1 GiB of memory, which no Spark has; leave it out. Nothing was changed"
+            raise Stop(f"{', '.join(small)}: {said}", Outcome.refused)
         heard = {name: one["heard"] for name, one in report.answers["gb10.fleet.rail_neighbours"].items()}
         try:
             fleet = replace(fleet, clusters=cables.clusters(names, heard))

@@ -92,13 +92,18 @@ def _vouched(
 ) -> set[Place]:  # fmt: skip
     """Return the places whose host keys are known, or that a person has just said yes to."""
     names = {place: spark for spark in sparks for place in (spark.place, *spark.also)}
-    vouched = {
-        one.place
-        for one in wanted
-        if {host_keys.fingerprint(key) for key in keys[one.place].values()} & set(fingerprints)
-        or _is_known(one.place, keys[one.place], known)
-    }
-    new = [one.place for one in wanted if one.place not in vouched]
+    vouched, new = set[Place](), list[Place]()
+    for place in (one.place for one in wanted):
+        named = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
+        try:
+            known_here = bool(named) or _is_known(place, keys[place], known)
+        except Stop as stop:  # whoever announces an address that another machine had ends nothing
+            if place.named:
+                raise
+            person.say(f"Left out: {stop}")
+            continue
+        vouched |= {place} if known_here else set()
+        new += [] if known_here else [place]
     if not new:
         return vouched
     person.say("", f"Host keys that are new to this machine. Compare each with the Spark's own ({_CONSOLE}):")

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import at_shutdown
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Said, Unsure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
@@ -67,23 +67,30 @@ def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], b
     known = set(beside)
     if "least" in sign and _most(events, patient.limit("many_s")) >= patient.limit(sign["least"]):
         known.add(MANY)
-    if all(at_shutdown(event, patient.reading, patient.limit("shutdown_s")) for event in events):
+    if all(_at_shutdown(patient, event) for event in events):
         known.add(SHUTDOWN)
     some = sign.get("needs_one", ())
     met = all(word in known for word in sign.get("needs", ())) and (not some or any(word in known for word in some))
     return met and not any(word in known for word in sign.get("against", ()))
 
 
+def _at_shutdown(patient: Patient, event: Event) -> bool:
+    """Return whether it came shortly before its boot ended in good order."""
+    ended_s = patient.shutdowns.get(event["boot"])
+    return ended_s is not None and ended_s - event["at_s"] <= patient.limit("shutdown_s")
+
+
 def _most(events: Sequence[Event], within_s: float) -> float:
     """The most lines of one boot within that time. An event may be many lines, and long: then it counts in part."""
-    each = [
-        (event["boot"], event["at_s"], event["count"] * within_s / max(within_s, event["last_s"] - event["at_s"]))
-        for event in events
-    ]
-    return max(
-        sum(count for boot, at_s, count in each if boot == of_boot and 0 <= at_s - from_s <= within_s)
-        for of_boot, from_s, _count in each
-    )
+    most, near, count = 0.0, deque[tuple[str, float, float]](), 0.0
+    for event in sorted(events, key=lambda event: (event["boot"], event["at_s"])):
+        part = event["count"] * within_s / max(within_s, event["last_s"] - event["at_s"])
+        near.append((event["boot"], event["at_s"], part))
+        count += part
+        while near[0][0] != event["boot"] or event["at_s"] - near[0][1] > within_s:
+            count -= near.popleft()[2]
+        most = max(most, count)
+    return most
 
 
 def _asked(

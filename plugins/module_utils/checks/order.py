@@ -59,7 +59,7 @@ def placed(reading: Reading) -> list[Event]:
     return sorted(found, key=lambda event: event["at_s"])
 
 
-def at_shutdown(event: Event, reading: Reading, within_s: float) -> bool:
-    """Return whether it came shortly before its boot ended in good order."""
-    clean = {boot["boot"] for boot in reading["boots"] or () if boot["clean"] is True}
-    return event["boot"] in clean and spans(reading)[event["boot"]].ended_s - event["at_s"] <= within_s
+def shutdowns(reading: Reading) -> dict[str, float]:
+    """When each boot ended that ended in good order."""
+    known = spans(reading)
+    return {boot["boot"]: known[boot["boot"]].ended_s for boot in reading["boots"] or () if boot["clean"] is True}

@@ -39,10 +39,10 @@ def check_rails(patient: Patient) -> Iterator[Said]:
 def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
     """Rails that were up in this boot. A port that never had a cable has nothing to say."""
     before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
-    parted, planned = _parted(patient), patient.reading.get("planned_rails") or ()
+    parted, planned = _parted(patient), set(patient.reading.get("planned_rails") or ())
     off = [rail for rail in rails if rail["state"] != "ACTIVE"]
-    wanted = [rail for rail in off if rail["netdev"] in planned]
-    down = [rail["hca"] for rail in off if rail in wanted or parted or rail["hca"] in before]
+    wanted = any(rail["netdev"] in planned for rail in off)
+    down = [rail["hca"] for rail in off if rail["netdev"] in planned or parted or rail["hca"] in before]
     if down:
         loud = wanted or any(_waits_for_rail(status) for status in patient.services)
         fact = f"{', '.join(down)}: no link{', though planned as a rail' if wanted else ' any more'}"

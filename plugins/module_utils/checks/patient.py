@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import placed, shutdowns
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
@@ -119,6 +119,11 @@ class Patient:
     def events(self) -> list[Event]:
         """What the journal tells of the last days, each at its place in its boot."""
         return [event for event in placed(self.reading) if self.recent(event["last_s"])]
+
+    @cached_property
+    def shutdowns(self) -> Mapping[str, float]:
+        """When each boot ended that ended in good order."""
+        return shutdowns(self.reading)
 
     @cached_property
     def servers(self) -> list[Server]:

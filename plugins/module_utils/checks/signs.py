@@ -88,7 +88,8 @@ class Signs:
 
 def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> Signs:
     recent = [entry for entry in entries if patient.recent(entry.at_s)]
-    found = {finding.id: _of_finding(patient, finding, recent) for finding in findings if finding.severity != "info"}
+    times = _times(recent)
+    found = {finding.id: _of_finding(patient, finding, times) for finding in findings if finding.severity != "info"}
     found.update(_told(patient, found))
     if "engine_hung" in found and _starts(patient):
         found["start_hung"] = found.pop("engine_hung")
@@ -109,8 +110,9 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     if ends:
         found.update(_before_end(patient, ends[-1], recent, found))
         found.update(_of_disks(patient, ends))
+    cleans = [entry.at_s for entry in recent if entry.kind == CLEAN]
     for entry in recent:
-        if entry.kind == SERVICE and not _at_clean_end(patient, entry, recent) and not _serves_since(patient, entry):
+        if entry.kind == SERVICE and not _at_clean_end(patient, entry, cleans) and not _serves_since(patient, entry):
             found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
     return Signs(found, [change for entry in entries for change in _changes(entry)])
 
@@ -160,24 +162,26 @@ def _of_disks(patient: Patient, ends: Sequence[Entry]) -> Iterator[tuple[str, Si
         yield "disk_kept_power", Sign("the SSD counts no loss of power at all", ends[-1].at_s)
 
 
-def _at_clean_end(patient: Patient, entry: Entry, entries: Sequence[Entry]) -> bool:
-    """Return whether it belongs to a shutdown in good order, which ends each service."""
+def _at_clean_end(patient: Patient, entry: Entry, cleans: Sequence[float]) -> bool:
+    """Return whether it belongs to a shutdown in good order, which ends each service. `cleans`: when there was one."""
     within_s = patient.limit("shutdown_s")
-    return any(each.kind == CLEAN and 0 <= each.at_s - entry.at_s <= within_s for each in entries)
+    return any(0 <= at_s - entry.at_s <= within_s for at_s in cleans)
 
 
 def _serves_since(patient: Patient, entry: Entry) -> bool:
     """Return whether the service that failed serves again: then that cause has ended."""
     services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
-    service = next((each for name, each in services.items() if units.long_name(name) == _unit(entry.text)), None)
+    unit = _unit(entry.text)
+    service = next((each for name, each in services.items() if units.long_name(name) == unit), None)
     if not service or service["phase"] != READY or not service["since"]:
         return False
     return utc(entry.at_s).replace(" ", "T") <= service["since"]
 
 
-def _of_finding(patient: Patient, finding: Finding, entries: Sequence[Entry]) -> Sign:
-    times = _times(finding.id, entries)
-    last_s, first_s = max(times, default=patient.reading["at_s"]), min(times, default=None)
+def _of_finding(patient: Patient, finding: Finding, times: Mapping[str, Sequence[float]]) -> Sign:
+    """`times`: by finding; one that is not there is of now."""
+    mine = times.get(finding.id, ())
+    last_s, first_s = max(mine, default=patient.reading["at_s"]), min(mine, default=None)
     return Sign(finding.fact, last_s, _unit(finding.way_out), None if finding.id == "unclean_boot" else first_s)
 
 
@@ -187,16 +191,14 @@ def _unit(text: str) -> str:
     return found[0] if found else ""
 
 
-def _times(id_: str, entries: Sequence[Entry]) -> list[float]:
-    """Where the timeline has a finding; one that is not there is of now."""
-    kind, __, key = id_.partition("_")
-    return [
-        entry.at_s
-        for entry in entries
-        if (id_ == "unclean_boot" and entry.kind == UNCLEAN)
-        or (kind == "xid" and (entry.kind, entry.key) == (kind, key))
-        or (kind == "log" and entry.kind == key)
-    ]
+def _times(entries: Sequence[Entry]) -> dict[str, list[float]]:
+    """When the timeline has what a finding is about, by the finding's id."""
+    found: dict[str, list[float]] = {}
+    for entry in entries:
+        own = {UNCLEAN: "unclean_boot", "xid": f"xid_{entry.key}"}.get(entry.kind)
+        for id_ in (f"log_{entry.kind}", *([own] if own else [])):
+            found.setdefault(id_, []).append(entry.at_s)
+    return found
 
 
 def _before_end(

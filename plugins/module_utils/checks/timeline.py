@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -53,11 +53,12 @@ def utc(at_s: float) -> str:
 def build(reading: Reading, since_s: float) -> list[Entry]:
     """From the oldest to the newest; nothing older than `since_s`."""
     known, services = spans(reading), reading.get("services") or {SHORT: reading["service"]}
+    failures = {(one["key"], one.get("service", SHORT)) for one in reading["events"] or () if one["kind"] == SERVICE}
     found = [
         *(entry for boot in reading["boots"] or () for entry in _boot(boot, known)),
         *_events(placed(reading)),
         *(_apt(change) for change in reading["apt"] or ()),
-        *(entry for name, service in services.items() for entry in _failure(reading, name, service)),
+        *(entry for name, service in services.items() for entry in _failure(failures, name, service)),
         *_guard(reading.get("guard")),
         *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
     ]
@@ -121,8 +122,8 @@ def _move(package: Package) -> str:
     return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
 
 
-def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterator[Entry]:
-    """The last failure that the unit of a service keeps, where the journal does not tell of it."""
+def _failure(told: Set[tuple[str, str]], name: str, service: UnitStatus | None) -> Iterator[Entry]:
+    """The last failure that the unit of a service keeps, where the journal does not tell of it (`told`)."""
     if not service:
         return
     verdict, at, text = service["verdict"], service["at"], service["text"]
@@ -134,8 +135,5 @@ def _failure(reading: Reading, name: str, service: UnitStatus | None) -> Iterato
         at_s = datetime.strptime(at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return
-    told = {
-        (event["key"], event.get("service", SHORT)) for event in reading["events"] or () if event["kind"] == SERVICE
-    }
     if (verdict, name) not in told:
         yield Entry(at_s, SERVICE, f"{long_name(name)}: {verdict}: {text}", verdict)

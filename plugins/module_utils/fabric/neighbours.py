@@ -16,6 +16,7 @@ import re
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ ETHERTYPE = 0x88B5  # IEEE 802, local experimental ethertype 1
 MAGIC = b"gb10-rail-neighbours "
 CALL_EVERY_S = 0.2
 LINGER_S = 2.0
+MOST_HEARD = 1024  # ends behind one rail; a switch has some dozens of hosts, each with four
 LARGEST_CALL = 1400  # bytes; fits every MTU
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,253}\Z")
 _NETDEV = re.compile(r"[A-Za-z0-9_][^/\s]{0,14}\Z")
@@ -49,6 +51,7 @@ class Conversation:
     rails: Sequence[CallingRail]
     until: float
     heard: dict[tuple[str, str, str], dict[str, str]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)  # of those heard, by rail
     latest: float = 0.0  # when somebody was heard for the first time
 
     def call(self, rail: CallingRail) -> bytes:
@@ -68,7 +71,8 @@ class Conversation:
         # Twins hear each other through the port that they share; the other port of this host is heard over a cable.
         itself = (names["host"], names["port"]) == (self.host, rail.port)
         key = (rail.netdev, str(names["host"]), str(names["netdev"]))
-        if not itself and key not in self.heard:
+        if not itself and key not in self.heard and self.counts[rail.netdev] < MOST_HEARD:
+            self.counts[rail.netdev] += 1
             self.heard[key] = {
                 "netdev": rail.netdev,
                 "port": rail.port,

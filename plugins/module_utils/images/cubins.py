@@ -148,7 +148,7 @@ def _fat_sections(file: _File, table: int, count: int, names: int, budget: Budge
 
 def _walk(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
     """Every fat binary between two offsets."""
-    while (at := _next(file, at, end)) < end:
+    while (at := _next(file, at, end, budget)) < end:
         if end - at < _FAT.size:
             raise CubinError("bad_fatbin", f"a header at {at} ends behind its section")
         magic, __, header, size = file.unpack(_FAT, at)
@@ -162,8 +162,8 @@ def _walk(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
         at = last
 
 
-def _next(file: _File, at: int, end: int) -> int:
-    """Where the padding ends."""
+def _next(file: _File, at: int, end: int, budget: Budget) -> int:
+    """Where the padding ends. Sections may all be one place, so what is nothing but padding is spent, too."""
     start = at
     while at < end:
         piece = file.bytes(at, min(_FAT.size * 16, end - at))
@@ -171,6 +171,7 @@ def _next(file: _File, at: int, end: int) -> int:
         at += len(piece) - len(rest)
         if rest:
             break
+        budget.spend("nodes", 1)
         if at - start > MOST_PADDING:
             raise CubinError("bad_fatbin", f"more than {MOST_PADDING} zeros stand at {start}")
     return at

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 MARK = "gb10-inside: "  # what else an import prints goes by
 # What it is asked is on the command line: names of modules and paths of files.
@@ -59,8 +60,20 @@ def ask(image: str, asked: Mapping[str, Any], run: Command = command) -> dict[st
         *("--security-opt", "no-new-privileges", "--entrypoint", "python3", image, "-c", SCRIPT, json.dumps(asked)),
     ]
     done = run(argv)
-    line = next((each for each in reversed(done.stdout.splitlines()) if each.startswith(MARK)), None)
-    if line is None:
+    line = next((each for each in reversed(done.stdout.splitlines()) if each.startswith(MARK)), "")
+    said = document(line[len(MARK) :])
+    if not _is_sound(said):
         text = last_words(done.stderr)
         raise ImageError("failed", f"the Python of {image} did not run ({text})", "see `docker info`, then run again")
-    return cast("dict[str, Any]", json.loads(line[len(MARK) :]))
+    return said
+
+
+def _is_sound(said: Mapping[str, Any]) -> bool:
+    """Tell whether it is what the script says: all that runs there may print the same mark."""
+    if not all(isinstance(said.get(name), dict) for name in ("versions", "imports", "libraries")):
+        return False
+    words = [*said["versions"].values(), *(each for each in said["imports"].values() if each is not None)]
+    lists = [said.get("operators"), *said["libraries"].values()]
+    return all(isinstance(each, list) for each in lists) and all(
+        isinstance(each, str) for each in (*words, *(word for one in lists for word in one))
+    )

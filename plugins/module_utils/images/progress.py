@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _LINE = re.compile(r"#(\d+) (.*)")
-_STAGE = re.compile(r"\[(?:([^\]]*) )?(\d+/\d+)\] ")
+_STAGE = re.compile(r"\[(?:([^\[\]]*) )?(\d+/\d+)\] ")  # from one bracket to the next: a line is read once
 _NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 _TIME = re.compile(r"^\d+\.\d+ ")
 _ERROR = re.compile(r"\berror|not found|no such|cannot|failed", re.IGNORECASE)

@@ -22,6 +22,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Bu
 
 _BLOCK = tarfile.BLOCKSIZE
 _LONGEST = 1 << 20  # of a header that extends another one
+_IN_A_ROW = 8  # of them for one file: a name, a link's target, and what is for all files
+_USUAL = 256  # bytes of such a header, which cost nothing
 _LONGEST_NAME = 4096  # Linux opens no longer one
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
 _KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
@@ -42,7 +44,7 @@ class Member:
 def members(stream: Reader, budget: Budget) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
-    begun = False
+    begun, in_a_row = False, 0
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
@@ -53,7 +55,11 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
         begun = True
         head = _head(block)
         if head.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG):
+            in_a_row += 1
+            if in_a_row > _IN_A_ROW:
+                raise ImageError("bad_layer", f"the archive has more than {_IN_A_ROW} headers of headers for one file")
             text = _extension(stream, head.size)
+            budget.spend("nodes", len(text) // _USUAL)
             if head.type == tarfile.XHDTYPE:
                 more.update(_records(text))
             elif head.type in _LONG:
@@ -69,7 +75,7 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
         body = Part(stream, size)
         yield Member(plain(name), kind, size, more.get("linkpath") or head.linkname, body)
         _skip(stream, body.left + -size % _BLOCK)
-        more = {}
+        more, in_a_row = {}, 0
 
 
 def plain(path: str) -> str:

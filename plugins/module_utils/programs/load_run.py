@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import queue
 import secrets
 import subprocess
@@ -29,6 +28,8 @@ NAME = "gb10-load"
 GIB = 2**30
 END_S = 30.0  # for Docker to remove the container
 _RUNNING = "/run/systemd/units/invocation:"
+_LONGEST_LINE, _MOST_LINES = 4096, 1000  # characters, and lines that wait to be read
+_MOST = 2**53  # of a figure
 _LATE = 124  # as timeout says it
 _OPTIONS = (
     *("--rm", "--interactive", "--pull=never", "--network=none", "--gpus=all"),
@@ -126,22 +127,25 @@ class Load:
         return None if done.rc == 0 else f"the image {self.image} is not on this host: {quoted(done.words)}"
 
     def _hear(self, process: subprocess.Popen[str]) -> None:
-        for line in process.stdout or ():
-            self._lines.put(line.rstrip("\n"))
+        """Read all, and keep what a program says that is ours: the image may be anybody's."""
+        said = iter(lambda: process.stdout.readline(_LONGEST_LINE) if process.stdout else "", "")
+        for line in said:
+            if self._lines.qsize() < _MOST_LINES:
+                self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
     def _await_busy(self) -> None:
-        until, said = time.monotonic() + self._wish.start_s, []
+        until, said = time.monotonic() + self._wish.start_s, list[str]()
         while (line := self._next(until - time.monotonic())) is not None:
             if line == gpu_load.BUSY:
                 self.state = "running"
                 return
-            said.append(line)
+            said = [*said, line][-3:]
         late = time.monotonic() >= until
         self.end(at_once=True)
         self.state = "failed"
         known = _ENDS[_LATE] if late else _ENDS.get(self._process.returncode if self._process else _LATE)
-        self.reason = known or quoted(" / ".join(said[-3:])) or "it ended without a word"
+        self.reason = known or quoted(" / ".join(said)) or "it ended without a word"
 
     def watch(self, sample: Sample) -> None:
         """A service that begins to work has the GPU for itself."""
@@ -162,8 +166,7 @@ class Load:
             self._process.wait(END_S)
         while (line := self._next(0 if at_once else 1.0)) is not None:
             if line.startswith(gpu_load.DONE):
-                with contextlib.suppress(ValueError):
-                    self.told = json.loads(line[len(gpu_load.DONE) :])
+                self.told = _figures(document(line[len(gpu_load.DONE) :]))
         if self.state == "running":
             self.state = "ended"
 
@@ -176,6 +179,13 @@ class Load:
 
     def as_dict(self) -> dict[str, Any]:
         return {"state": self.state, "reason": self.reason or None, "image": self.image, "told": self.told}
+
+
+def _figures(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the program says, where they are figures."""
+    kinds: dict[str, tuple[type, ...]] = {"products": (int,), "seconds": (int, float), "teraflops": (int, float)}
+    found = {name: said[name] for name, kind in kinds.items() if type(said.get(name)) in kind}
+    return {name: value for name, value in found.items() if 0 < value < _MOST}
 
 
 def at_work(sample: Sample) -> str | None:

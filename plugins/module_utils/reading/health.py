@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.apt_history import Change
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import Boot, Line
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import MOST_BOOTS, Boot, Line
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.certificates import Certificate
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import Gpu, Process
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import GuardReason
@@ -43,7 +43,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status imp
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.wanted_units import StoppedUnit
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Filled
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import AtMost, Filled
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -61,7 +61,8 @@ class Sample(TypedDict):
     steady_s: NotRequired[float]  # by a clock that nobody sets
     gpu: Gpu | None
     serving: Serving | None
-    servings: NotRequired[dict[str, Serving | None]]  # of several services, by name
+    # Of several services, by name.
+    servings: NotRequired[Annotated[dict[str, Serving | None], AtMost(units.MOST_SERVICES)]]
     memory: Memory | None
     blocks: MemoryBlocks | None
     pressure: Pressures
@@ -97,8 +98,8 @@ class Reading(TypedDict):
     disks: list[Disk] | None
     oom_kills: int | None
     service: UnitStatus | None
-    services: NotRequired[dict[str, UnitStatus | None]]  # of several, by name
-    boots: list[Boot] | None
+    services: NotRequired[Annotated[dict[str, UnitStatus | None], AtMost(units.MOST_SERVICES)]]  # of several, by name
+    boots: Annotated[list[Boot], AtMost(MOST_BOOTS)] | None
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]

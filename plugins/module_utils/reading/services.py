@@ -71,7 +71,7 @@ class Service(Settings):
 
 # Of one host; far more than fit into a Spark's memory. `gb10 top` judges each over all looks that are kept of it: 240
 # of them, which a line has room for, took 0.2 s of a core for each look.
-MOST_SERVICES = 32
+MOST_SERVICES = units.MOST_SERVICES
 Services = Annotated[list[Service], AtMost(MOST_SERVICES)]
 
 

@@ -10,6 +10,7 @@ import re
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
 SETTINGS = "/etc/gb10-fleet/vllm.json"
+MOST_SERVICES = 32  # of a host
 SHORT = "vllm"  # the service of the variables vllm_*
 _FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
 

@@ -248,10 +248,12 @@ class Files:
         ]
         done = self.run(argv, watch=lambda: self.tell(f"{self.part} from the hub", min(self.arrived(), size), size))
         try:
-            said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        except (IndexError, ValueError):
+            said: Any = json.loads(done.stdout.strip().splitlines()[-1])
+        except (IndexError, ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
             text = last_words(done.stderr)
-            raise FilesError("no_tool", f"the image did not run its Python ({text})", "see `docker info`") from None
+            raise FilesError("no_tool", f"the image did not run its Python ({text})", "see `docker info`")
         if "error" in said:
             raise hub_verdict(said["error"], self.model)
         return said

@@ -39,6 +39,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.rsync import Peer
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 PART = "warm"  # of an offer
 GIB = 1024**3
@@ -183,11 +184,11 @@ class WarmCache:
             ],
             input=f"{json.dumps(asked)}\n",
         )
-        try:
-            said = json.loads(done.stdout)
-            return server_probe.Reply(said["status"], said.get("body", ""), said.get("problem", ""))
-        except (ValueError, KeyError, TypeError):
-            return server_probe.Reply(None, problem="refused")
+        said = document(done.stdout)
+        status, body = said.get("status"), said.get("body")
+        if isinstance(status, int) and isinstance(body, str):
+            return server_probe.Reply(status, body)
+        return server_probe.Reply(None, problem="timeout" if said.get("problem") == "timeout" else "refused")
 
     def _life(self, container: str) -> dict[str, Any]:
         """A container that has ended will never answer: said in the words of the unit, so that nobody waits for it."""

@@ -107,6 +107,15 @@ def _limit(connection: socket.socket, until: float) -> None:
     connection.settimeout(left(until))
 
 
+class _Counted(io.BufferedReader):
+    """Gives so many bytes, and never all: http.client asks for all where a chunk says a length below zero."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            raise ConnectionError("the answer has a chunk that is shorter than nothing")
+        return super().read(size)
+
+
 class Answer(io.RawIOBase):
     """What a socket gives up to a moment; a timeout of each read alone would let one that drips go on for ever."""
 
@@ -114,7 +123,7 @@ class Answer(io.RawIOBase):
         self._connection, self.until = connection, until
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
+        return _Counted(self)
 
     def readable(self) -> bool:
         return True

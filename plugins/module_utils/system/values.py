@@ -62,7 +62,7 @@ class Counted(NamedTuple):
 
 
 class AtMost(NamedTuple):
-    """A list of so many entries, or fewer."""
+    """A list or a mapping of so many entries, or fewer."""
 
     number: int
 

@@ -105,7 +105,7 @@ def for_chat(text: str) -> str:
     Slack reads <...>, with these three characters escaped (docs.slack.dev, formatting message text). In Mattermost a
     name behind @ is called, and Markdown links; behind a character of no width neither is one.
     """
-    return html.escape(text, quote=False).replace("@", "@\u200b").replace("](", "]\u200b(")
+    return html.escape(text, quote=False).replace("@", "@\u200b").replace("]", "]\u200b")
 
 
 def _run(target: Hook, body: bytes, timeout_s: float) -> str | None:

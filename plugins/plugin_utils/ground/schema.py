@@ -10,6 +10,7 @@ dataclass is compared with that.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -28,6 +29,19 @@ from typing import (
 SHOWN = 60  # characters of a wrong value
 _MOST = 2**63  # of a number; the kernel has no larger ones
 _LEAST = 1 / _MOST  # but nought: what is divided by such a number stays one
+
+
+MOST_VALUES = 2**18  # of one answer; a host with 4,000 packages has some 10,000
+
+
+def parsed(text: str) -> Any:
+    """The JSON of a host; ValueError where it is none, or has more values than anybody reads.
+
+    They are counted before there are any: each takes 50 bytes and more, however short it is to write.
+    """
+    if sum(map(text.count, ",[{")) > MOST_VALUES:
+        raise ValueError(f"its answer has more than {MOST_VALUES} values")
+    return json.loads(text)
 
 
 class WrongFact(ValueError):

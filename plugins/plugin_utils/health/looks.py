@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
@@ -54,7 +53,7 @@ def of_line(line: str) -> dict[str, Any] | None:
     if not line.startswith(LINE):
         return None
     try:
-        look = json.loads(line[len(LINE) :])
+        look = schema.parsed(line[len(LINE) :])
         wrong = schema.problem(look, Look, "look")
         return {"silent": printable(wrong)} if wrong else {"look": cleaned(schema.known(look, Look))}
     except (ValueError, RecursionError):  # what no type names may be nested as well
@@ -67,7 +66,7 @@ def services_of(reply: Reply) -> dict[str, Any]:
     if not line:
         return {}
     try:
-        said = json.loads(line[len(SERVICES) :])
+        said = schema.parsed(line[len(SERVICES) :])
         services, error = said.get("services"), said.get("error")
         wrong = error or schema.problem(services, Services, "services")
         if wrong:

@@ -22,11 +22,12 @@ from typing import IO, Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import connection_loader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
 ERRORS_LIMIT = 2**20  # bytes of standard error, of which the end is shown
 OTHERS_LIMIT = 4 * 2**20  # bytes of an answer of Ansible's own modules; 400 lines of a journal have some 100,000
-VALUES_LIMIT = 2**18  # of one answer; a host with 4,000 packages has some 10,000
+VALUES_LIMIT = schema.MOST_VALUES
 DEPTH_LIMIT = 50  # a real answer has 10
 TOO_DEEP = "its answer is nested too deeply"
 CHUNK = 2**16

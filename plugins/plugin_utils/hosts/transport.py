@@ -262,7 +262,7 @@ def parse(stdout: str) -> dict[str, Any]:
     if line is None:
         raise ValueError("no answer came back")
     try:
-        answer = json.loads(line[len(MARKER) :])
+        answer = schema.parsed(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
         if wrong := engine_answer.problem(answer):

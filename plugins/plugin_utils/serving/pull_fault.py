@@ -28,6 +28,7 @@ WAYS_OUT = {
     "docker_down": "`systemctl status docker` says why; where its socket refuses, the play needs root (become)",
 }
 LONGEST_TEXT = 400
+_JUDGED = 4000  # characters, the last ones: patterns follow each other again and again in a text of megabytes
 DOCKER_HUB = "docker.io"
 _QUERY = re.compile(r"(https?://[^\s?\"]{1,300})\?[^\s\"]*")  # signatures of a store may hold any word or number
 
@@ -37,7 +38,7 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
     if pulled.get("rc") == 0:
         return None
     said = " ".join(str(pulled.get("stderr") or pulled.get("msg") or pulled.get("stdout") or "it says nothing").split())
-    said = _QUERY.sub(r"\1", said)
+    said = _QUERY.sub(r"\1", said)[-_JUDGED:]
     text = f"docker pull {image}: {said[:LONGEST_TEXT]}"
     for known in catalog.load("units")["docker_said"]["pull"]:
         if re.search(known["value"], said, re.IGNORECASE):

@@ -409,6 +409,29 @@ def test_a_server_that_talks_and_says_no_word_is_hung_up_on(talk: Any, said_agai
     assert ended
 
 
+def test_a_chunk_that_is_shorter_than_nothing_ends_the_answer(talk: Any) -> None:
+    """http.client reads to the end there: what a server then sent, it filled the memory of this machine with."""
+    flood = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def send() -> None:
+            place = server.accept()[0]
+            with place, contextlib.suppress(OSError):
+                place.sendall(flood)
+                while not over.wait(0.02):
+                    place.sendall(b"x" * 2**16)
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        fleet = Fleet({"a": [said("chat", server.getsockname()[1])]}, {"command": None, "key": ""})
+        result = talk(fleet, "ask", "Why?", "--timeout", "2")
+        over.set()
+        thread.join(30)
+    tally("a server floods gb10 ask by a chunk shorter than nothing", 1, int("said nothing" in result.output))
+    assert result.exit_code == Outcome.failed and "shorter than nothing" in result.output
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

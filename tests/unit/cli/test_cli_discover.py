@@ -121,6 +121,23 @@ def test_one_machine_at_two_addresses_is_one_host_managed_outside_of_the_fabric(
     assert (str(machine.place), [str(place) for place in machine.also]) == ("192.0.2.11", ["192.168.100.10"])
 
 
+def test_who_hands_a_connection_on_to_a_spark_is_not_the_way_to_it() -> None:
+    """A stranger has the lower address, and who answers there is the Spark itself, with its own key."""
+    (machine,) = found(spark("192.0.2.5", 1), spark("192.0.2.11", 1)).sparks
+    tally(
+        "a stranger who hands on connections becomes the address of a Spark", 1, int(str(machine.place) != "192.0.2.11")
+    )
+    assert (str(machine.place), [str(place) for place in machine.also]) == ("192.0.2.11", ["192.0.2.5"])
+
+
+def test_a_host_that_says_the_boot_id_of_another_one_does_not_take_its_place() -> None:
+    result = found(spark("192.0.2.11", 6, boot_id="boot-1", hostname="spark-1"), spark("192.0.2.12", 1))
+    tally("a host says the boot id of another one, and takes its place", 1, int(len(result.sparks) != 2))
+    assert {str(one.place): one.keys["ssh-ed25519"] for one in result.sparks} == {
+        "192.0.2.11": key(6), "192.0.2.12": key(1),
+    }  # fmt: skip
+
+
 def test_a_host_that_lets_nobody_in_may_be_another_machine_with_the_same_key() -> None:
     locked = Answer(Place("192.0.2.12"), {"ssh-ed25519": key(1)}, silence="permission")
     (duplicate,) = found(spark("192.0.2.11", 1), locked).duplicates
@@ -236,7 +253,11 @@ def test_two_machines_of_one_name_are_named_by_their_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sparks", "all", "ungrouped", "localhost", "Sparks", "192.0.2.99", "127.1", "2130706433", "0x7f.1"]
+    "name",
+    [
+        *("sparks", "all", "ungrouped", "localhost", "Sparks", "192.0.2.99", "127.1", "2130706433", "0x7f.1"),
+        *("pair1", "ring2", "Switch12"),
+    ],
 )
 def test_no_machine_takes_a_name_that_means_something_else(name: str) -> None:
     """One called sparks took the variables of the group, and with them those of every other host."""

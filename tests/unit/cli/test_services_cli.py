@@ -17,6 +17,7 @@ from gb10_fleet import cli, layout_timer, services_cli, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 from scripts.gates import ROOT
+from tests.support.attacker import tally
 
 CLI = CliRunner()
 WISH = {"who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
@@ -424,7 +425,7 @@ def test_a_switch_that_another_has_overtaken_changes_nothing(ask: Ask) -> None:
     layouts = {"split": ["chat"], "big": ["embed"]}
     hosts, result = ask("layout", "big", "--yes", hosts=Overtaken(found, layouts=layouts))
     assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
-    assert "what runs has changed meanwhile" in result.stderr
+    assert "a: what runs has changed meanwhile" in result.stderr
 
 
 def test_memory_that_does_not_return_starts_nothing(ask: Ask) -> None:
@@ -452,6 +453,21 @@ def test_a_layout_stops_the_others_and_starts_its_own(ask: Ask) -> None:
     assert result.exit_code == 0
     _, result = ask("layout", "split", "--yes", hosts=hosts)
     assert "split runs already" in result.output and len(hosts.orders) == 3
+
+
+def test_a_host_does_not_say_of_a_service_of_others_that_it_runs(ask: Ask) -> None:
+    found = {"a": [said("chat"), said("big", state="inactive")], "evil": [said("big"), said("embed")]}
+    hosts = Hosts(found, layouts={"split": ["chat"], "cluster": ["big"]})
+    hosts.reach = {"a": {"services": ["chat", "big"]}, "evil": {"services": ["embed"]}}
+    _, result = ask("layout", hosts=hosts)
+    tally(
+        "a host says of a service of others that it runs, and a layout is not switched",
+        1,
+        int("(runs)" not in result.output),
+    )
+    assert result.output.splitlines() == ["split: chat  (runs)", "cluster: big"]
+    _, result = ask("layout", "cluster", "--yes", hosts=hosts)
+    assert hosts.wishes == [("chat", "stopped", "a"), ("big", "started", "a")] and result.exit_code == 0
 
 
 def test_the_first_host_does_not_speak_for_all(ask: Ask) -> None:

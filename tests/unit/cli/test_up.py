@@ -23,6 +23,7 @@ from gb10_fleet.ending import by_name
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.up import cli, search, written
 from gb10_fleet.up.people import Person, Stop
+from tests.support.attacker import tally
 from tests.support.discovered import key
 from tests.support.proofs import facts
 
@@ -45,6 +46,7 @@ class World:
     listeners: Mapping[str, Any] = field(default_factory=dict)
     sudo: str = ""  # the password that it wants
     site: list[tuple[Outcome, Report]] = field(default_factory=list)  # of the runs that change something
+    small: Sequence[str] = ()  # hosts that say of themselves that they have no memory
     left: int = 3  # changes that a check finds, before the first run is through
     orders: list[Order] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -67,7 +69,8 @@ class World:
     def _look(self, order: Order) -> Report:
         report = Report(asks=order.asks)
         for name in self.hosts:
-            report.answers["gb10.fleet.spark_facts"][name] = {"ansible_facts": {"gb10_spark": facts(name)}}
+            own = facts(name) | ({"memory_bytes": 1} if name in self.small else {})
+            report.answers["gb10.fleet.spark_facts"][name] = {"ansible_facts": {"gb10_spark": own}}
             cache = {"path": f"{self.home}/.cache/huggingface", "models": self.cache}
             containers = [{"name": "ollama", "image": "ollama:1"}]
             said = {"containers": containers, "listeners": self.listeners.get(name, []), "cache": cache}
@@ -249,6 +252,13 @@ def test_without_cables_each_serves_alone_and_nothing_restarts(world: World) -> 
     done = up(*ADDRESSES.values())
     assert done.exit_code == 0 and "May restart nothing" in done.output
     assert inventory()["hosts"][A]["fabric_topology"] == "none"
+
+
+def test_a_host_that_says_of_itself_that_it_has_no_memory_is_named(world: World) -> None:
+    world.small = [B]
+    done = up(*ADDRESSES.values())
+    tally("a host says a figure, and gb10 up ends without its name", 1, int(f"{B}: says" not in done.output))
+    assert done.exit_code == Outcome.refused and f"{B}: says that it has less than 1 GiB of memory" in done.output
 
 
 def test_who_serves_by_hand_has_to_leave_first(world: World) -> None:
@@ -462,6 +472,17 @@ def test_a_key_that_is_known_asks_nothing_and_another_one_ends_it(
     (tmp_path / "known").write_text(f"192.0.2.11 ssh-ed25519 {key(12)}\n")
     with pytest.raises(Stop, match="its host key is not the one"):
         find(network, person(["y"]), tmp_path, monkeypatch, *network.hosts)
+
+
+def test_a_stranger_at_an_address_that_somebody_else_had_ends_nothing(
+    person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = Network({"192.0.2.11": None, "192.0.2.66": None})
+    (tmp_path / "known").write_text(f"192.0.2.11 ssh-ed25519 {key(11)}\n192.0.2.66 ssh-ed25519 {key(7)}\n")
+    sparks = find(network, person([]), tmp_path, monkeypatch).sparks
+    tally("a stranger who announces a used address ends gb10 up", 1, int([one.name for one in sparks] != ["spark-11"]))
+    assert [one.name for one in sparks] == ["spark-11"]
+    assert "Left out: 192.0.2.66: its host key is not the one" in capsys.readouterr().out
 
 
 def test_a_fingerprint_on_the_command_line_is_a_yes_for_that_key(

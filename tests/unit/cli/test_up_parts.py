@@ -258,10 +258,11 @@ def test_who_listens_at_a_port_is_named(tmp_path: Path) -> None:
 # -- a hostile host
 
 EVIL = "{{ lookup('pipe', 'touch here') }}"
+OTHER_MARKS = "#jinja2:variable_start_string:'[[',variable_end_string:']]'\n[[ lookup('pipe', 'touch here') ]]"
 
 
 def test_no_word_of_a_host_becomes_a_template_of_the_inventory() -> None:
-    tally("a word of a host becomes a template on the controller", 2, 0)
+    tally("a word of a host becomes a template on the controller", 3, 0)
     (pair,) = clusters([A, B], cables(f"{A} p0 {B} p0"))
     hosts = [Host(name, Place("192.0.2.1")) for name in (A, B)]
     assert "{{ inventory_dir }}" in Fleet(hosts, [pair]).text()
@@ -269,6 +270,8 @@ def test_no_word_of_a_host_becomes_a_template_of_the_inventory() -> None:
         Fleet(hosts, [replace(pair, ports=(EVIL,))]).text()
     with pytest.raises(Template):
         Fleet([replace(hosts[0], source=f"/{EVIL}"), hosts[1]], [pair]).text()
+    with pytest.raises(Template):
+        Fleet([replace(hosts[0], source=OTHER_MARKS), hosts[1]], [pair]).text()
 
 
 def test_a_host_may_name_no_port_and_no_consent_that_there_is_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System, run_command
 
 from gb10_fleet import why
+from tests.support.attacker import tally
 from tests.support.health import GIB, RULES, Record, gpu, problem, sample, serving
 
 IMAGE = "registry.example/vllm@sha256:0"
@@ -157,6 +159,34 @@ def test_where_no_load_may_be(tmp_path: Path, before: Record, said: str) -> None
     host.load.end()
     assert (host.load.state, host.load.reason) == ("refused", said)
     assert host.calls() == []
+
+
+FLOODS = """touch {place}/busy; yes "$(head -c 1000 /dev/zero | tr '\\0' x)" | head -c 300000000
+    while [ ! -e {place}/removed ]; do sleep 0.05; done"""
+
+
+def test_an_image_that_talks_without_end_fills_no_memory_of_root(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    host = Host(tmp_path, FLOODS)
+    host.load = load.Load(host.reader, WISH._replace(start_s=3), str(host.docker))
+    host.load.begin(sample())
+    host.load.end()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    tally("an image floods root, who keeps its GPU busy", 1, int(grown > 100_000))
+    assert host.load.state == "failed" and grown < 100_000  # KiB
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 4000, "7", '{"teraflops": "many"}', '{"teraflops": NaN}', '{"teraflops": 1e999}']
+)
+def test_what_is_no_figure_of_a_load_is_none(tmp_path: Path, said: str) -> None:
+    kept = said.replace("{", "{{").replace("}", "}}")  # the script is a form to fill in
+    run = f"""touch {{place}}/busy; echo "{gpu_load.BUSY}"; echo '{gpu_load.DONE}{kept}'
+    while [ ! -e {{place}}/removed ]; do sleep 0.05; done"""
+    host = Host(tmp_path, run)
+    host.load.begin(sample())
+    host.load.end(at_once=True)
+    assert (host.load.state, host.load.told) == ("ended", {})
 
 
 def test_an_idle_service_lends_its_image(tmp_path: Path) -> None:

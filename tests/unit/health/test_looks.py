@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import glance
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import glance, services
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
 from tests.support.attacker import tally
@@ -143,6 +144,17 @@ def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None
 def test_an_answer_that_is_not_ours_is_none(line: str, said: str | None) -> None:
     found = looks.of_line(line)
     assert found is None if said is None else said in (found or {})["silent"]
+
+
+@pytest.mark.parametrize("body", ['{"reading": [' + "{}," * 300_000 + "1]}", '{"x": [' + "[]," * 300_000 + "1]}"])
+def test_an_answer_of_values_that_are_short_to_write_is_not_parsed(body: str) -> None:
+    """16 MiB of them took half a GiB of this machine."""
+    said = [looks.of_line(glance.LINE + body), looks.services_of(Reply("a", 0, services.LINE + body, ""))]
+    won = sum("no JSON" not in str(one) for one in said)
+    tally("a host sends values without end, which are short to write", 2, won)
+    assert won == 0
+    with pytest.raises(ValueError, match="values"):
+        transport.parse(transport.MARKER + body)
 
 
 @pytest.mark.parametrize("count", [looks.MOST_SERVICES, looks.MOST_SERVICES + 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,20 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answe
 from tests.support import health
 from tests.support.attacker import tally
 from tests.support.health import BOOT, FORMER, NOW, RULES, Record, boot, event, problem, rail, reading, sample, serving
-from tests.support.signs import EXAMPLES, KILLED, SLOTS, SOUND, UNTOLD, XID, Example, busy, four, of_gpus, with_memory
+from tests.support.signs import (
+    EXAMPLES,
+    KILLED,
+    OVERRIDDEN,
+    SLOTS,
+    SOUND,
+    UNTOLD,
+    XID,
+    Example,
+    busy,
+    four,
+    of_gpus,
+    with_memory,
+)
 
 JULY = 1_751_328_000.0  # 2025-07-01, where a clock without a battery begins
 
@@ -305,3 +319,39 @@ def test_a_line_of_a_hostile_host_takes_no_minutes() -> None:
     took_s = time.process_time() - began_s
     tally("a host sends a kernel line that one of our patterns is slow with", 1, int(took_s > 2))
     assert took_s <= 2
+
+
+MANY = 6000  # entries of a list; an answer has room for ten times as many
+
+
+def of_many_rails() -> Record:
+    down = [rail(hca=f"h{each}", netdev=f"n{each}", state="DOWN", carrier=False) for each in range(2 * MANY)]
+    return reading([sample(rails=down)], planned_rails=[each["netdev"] for each in down])
+
+
+def of_many_boots() -> Record:
+    names = [f"{each:032x}" for each in range(MANY)]
+    lines = [event("xid", NOW - each, str(each), of_boot=name) for each, name in enumerate(names)]
+    return reading(events=lines, boots=[boot(name, NOW - each, NOW, clean=False) for each, name in enumerate(names)])
+
+
+def of_many_lines() -> Record:
+    return reading(events=[event("disk_slow", NOW - each) for each in range(MANY)])
+
+
+def of_many_services() -> Record:
+    failed = {**OVERRIDDEN, "phase": "failed", "verdict": "killed", "text": "x", "at": "2026-11-29T00:00:00Z"}
+    lines = [event("service", NOW, str(each)) for each in range(MANY)]
+    return reading(events=lines, services={f"s{each}": failed for each in range(MANY)})
+
+
+@pytest.mark.parametrize("made", [of_many_rails, of_many_boots, of_many_lines, of_many_services])
+def test_long_lists_of_a_hostile_host_take_no_minutes(made: Callable[[], Record]) -> None:
+    """Each entry was compared with all others: 16 MiB of them held up the answers of all hosts for minutes."""
+    record = made()
+    began_s = time.process_time()
+    if problem(record) is None:  # else it goes no further
+        why(record)
+    took_s = time.process_time() - began_s
+    tally("a host sends lists of which each entry is compared with all", 1, int(took_s > 1.5))
+    assert took_s <= 1.5

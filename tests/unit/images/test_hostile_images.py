@@ -7,13 +7,25 @@ import io
 import json
 import os
 import subprocess
+import tarfile
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, facts, ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images import (
+    archive,
+    budget,
+    cubins,
+    docker,
+    facts,
+    ingredients,
+    inside,
+    progress,
+    tar,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
@@ -152,6 +164,72 @@ def test_a_document_of_many_values_is_not_parsed(config: str, monkeypatch: pytes
     manifest = json.dumps([{"Config": "c.json", "Layers": []}])
     with pytest.raises(ImageError, match=r"^too_much"):
         archive.of_stream(io.BytesIO(layer({"manifest.json": manifest, "c.json": config})))
+
+
+def header(text: bytes) -> bytes:
+    """One of pax, which extends the header of the next file."""
+    head = tarfile.TarInfo("x")
+    head.type, head.size = tarfile.XHDTYPE, len(text)
+    return head.tobuf(tarfile.USTAR_FORMAT) + text + b"\0" * (-len(text) % tarfile.BLOCKSIZE)
+
+
+@pytest.mark.parametrize("text", [b"5 a=\n" * 20_000, b"5 a=\n"], ids=["long", "short"])
+def test_headers_of_no_file_are_spent_of_the_same_budget(text: bytes) -> None:
+    """64 GiB of them, which pack to 64 MB, would take 11 hours to read."""
+    spent = Budget({**budget.MOST, "nodes": 300}, lambda said: ImageError("too_much", said))
+    won = 0
+    try:
+        [*tar.members(io.BytesIO(header(text) * 10), spent)]
+        won = 1
+    except ImageError as error:
+        assert error.name in ("too_much", "bad_layer") and "without its mark" not in str(error)
+    finally:
+        tally("headers of an archive without a file", 1, won)
+    with_names = io.BytesIO((header(b"13 path=abcd\n") + tarfile.TarInfo("y").tobuf()) * 9 + b"\0" * 1024)
+    assert [one.path for one in tar.members(with_names, budget.of_image())] == ["abcd"] * 9
+
+
+def test_one_place_in_many_sections_is_spent_each_time() -> None:
+    """6 MB of sections that all are the same zeros took more than a minute, and pack to some KB."""
+    sections, zeros = 400, 60_000
+    names = b"\0.nv_fatbin\0"
+    start = cubins._ELF.size
+    table = [cubins._SECTION.pack(0, 3, 0, 0, start, len(names), 0, 0, 0, 0)]
+    table += [cubins._SECTION.pack(1, 1, 0, 0, start + len(names), zeros, 0, 0, 0, 0)] * (sections - 1)
+    at = start + len(names) + zeros
+    head = cubins._ELF.pack(b"\x7fELF", 2, 1, 0, 62, 0, 0, 0, at, 0, 0, 0, 0, cubins._SECTION.size, sections, 0)
+    file = io.BytesIO(head + names + b"\0" * zeros + b"".join(table))
+    spent = Budget({**budget.MOST, "nodes": 10 * sections}, lambda said: ImageError("too_much", said))
+    won = 0
+    try:
+        won = int(not cubins.of(file, spent))
+    except ImageError as error:
+        assert error.name == "too_much"
+    tally("an ELF file of sections that are one", 1, won)
+    assert not won
+
+
+def test_a_line_of_a_build_is_read_once() -> None:
+    """What a build says is of whoever wrote its source."""
+    begun = time.process_time()
+    assert progress.fault(["#1 error: " + "[" * 30_000]).verdict == "build_failed"
+    taken = time.process_time() - begun  # it took 13 s, and of 250,000 characters a quarter of an hour
+    tally("a line in the log of a build that holds up its reader", 1, int(taken > 3))
+    assert taken < 3
+
+
+FORGED = '{"versions": {}, "imports": {}, "operators": [[]], "libraries": {"x": 1}}'
+
+
+@pytest.mark.parametrize(
+    "said", ["{", "[" * 50_000, "7", '{"versions": 7}', FORGED], ids=["half", "deep", "number", "types", "inner"]
+)
+def test_an_image_that_answers_in_the_name_of_the_script_is_told_by_name(said: str) -> None:
+    def run(argv: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(list(argv), 0, f"{inside.MARK}{said}\n", "")
+
+    with pytest.raises(ImageError, match="did not run"):
+        inside.ask("image", {"modules": [], "files": []}, run)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {}, [], 5])

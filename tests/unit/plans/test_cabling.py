@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.addressing import NAMES, cluster, make
+from tests.support.attacker import tally
 from tests.support.plays import ROOT
 
 End = tuple[str, str]
@@ -181,3 +182,16 @@ def test_nothing_that_arrives_ends_the_conversation(noise: bytes) -> None:
 def test_a_bad_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rails\[0\].netdev 'a b' is no name"):
         neighbours.parse_rails([{"netdev": "a b", "port": "p0", "expect": []}])
+
+
+def test_a_host_that_calls_by_thousands_of_names_is_heard_up_to_a_bound_and_at_its_own_rail_alone() -> None:
+    """Its neighbour's answer grew with each name, until the controller took none of it."""
+    near, far = (CallingRail(netdev, netdev, ["-"]) for netdev in ("p0", "p1"))
+    talk = Conversation("t", "spark-0", [near, far], until=10.0)
+    for number in range(3 * neighbours.MOST_HEARD):
+        said = {"token": "t", "host": f"h{number}", "netdev": "n", "port": "p0"}
+        talk.listen(near, neighbours.MAGIC + json.dumps(said).encode(), 1.0)
+    talk.listen(far, neighbours.MAGIC + json.dumps({**said, "host": "spark-1"}).encode(), 1.0)
+    won = len(talk.result) > neighbours.MOST_HEARD + 1
+    tally("a host calls by thousands of names, and its neighbour's answer grows", 1, int(won))
+    assert not won and talk.result[-1]["host"] == "spark-1"

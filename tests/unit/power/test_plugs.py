@@ -158,6 +158,7 @@ HOSTILE = {
     "many headers": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 500 + b"\r\n",
     "a challenge by MD5": b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest qop="auth", realm="r", nonce="n", algorithm=MD5'
     b"\r\nContent-Length: 0\r\n\r\n",
+    "a chunk shorter than nothing": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-ff\r\n{}",
     # A pattern that looks for pairs in it takes time with the square of its length.
     "a challenge without pairs": b"HTTP/1.1 401 No\r\nWWW-Authenticate: Digest " + b"a" * 65_000 + b"\r\n\r\n",
     "a challenge of two lines": b'HTTP/1.1 401 No\r\nWWW-Authenticate: Digest qop="auth", realm="r\r\n X: y",'

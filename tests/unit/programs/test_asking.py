@@ -16,6 +16,7 @@ from scripts.gates import ROOT
 from tests.support.attacker import tally
 
 DRIPS = "a server at a service's port that drips: questions that outlast their limit"
+BEYOND = "a server whose answer has a chunk shorter than nothing: questions that read without an end"
 STRANGERS = "a login at a service's port: questions that it gets"
 LIMIT_S, SLACK_S = 0.3, 1.2
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -96,6 +97,19 @@ def test_an_answer_is_bounded_and_a_question_is_one() -> None:
     for path in ("/ HTTP/1.1\r\nX: y", "/a b", "/\u00e9"):
         with pytest.raises(asking.NoHttp):
             asking.ask("127.0.0.1", 1, path, is_ours, seconds=1, most=1)
+
+
+@pytest.mark.parametrize("length", [b"-1", b"-5", b"-ffffffffffffffff", b"-0x1"])
+def test_a_chunk_that_is_shorter_than_nothing_is_no_answer(length: bytes) -> None:
+    """http.client reads to the end there, whatever was asked for: a server filled the memory of root or controller."""
+    with serving(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + length + b"\r\n" + b"x" * 99_999) as server:
+        fault = None
+        try:
+            asking.ask("127.0.0.1", server.port, "/", is_ours, seconds=LIMIT_S, most=1000)
+        except (OSError, asking.NoHttp) as error:
+            fault = error
+    tally(BEYOND, 1, int(isinstance(fault, TimeoutError)))
+    assert fault is not None and not isinstance(fault, TimeoutError)
 
 
 # Runs in the container, whose network nobody else is in; asks hosts, a hub or a chat, and no service of ours.

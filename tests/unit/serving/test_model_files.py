@@ -321,6 +321,14 @@ def test_what_does_not_come_has_a_verdict_and_no_marker(
     assert own.read()["model"] is None
 
 
+@pytest.mark.parametrize("said", ["[" * 50_000, "7", "[]", "{", ""])
+def test_an_image_that_answers_in_the_name_of_the_hub_is_told_by_name(tmp_path: Path, said: str) -> None:
+    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}))
+    own.run = lambda argv, **_: subprocess.CompletedProcess(list(argv), 0, f"{said}\n", "")
+    with pytest.raises(transfer_errors.FilesError, match="no_tool"):
+        own.hub(tmp_path / "env", step="list", revision="main")
+
+
 def test_a_file_that_came_wrong_is_fetched_once_more(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"})
     own = host(tmp_path, "a", docker)

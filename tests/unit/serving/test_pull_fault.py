@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import pull_fault, registry
+
+from tests.support.attacker import tally
 
 DAEMON = "Error response from daemon: "
 # As docker-ce 27 to 29 print them, with either image store.
@@ -59,3 +63,13 @@ def test_a_pull_whose_time_ran_out_is_one() -> None:
 )  # fmt: skip
 def test_the_registry_of_an_image(image: str, host: str) -> None:
     assert registry(image) == host
+
+
+@pytest.mark.parametrize("word", ["repository ", "image's platform ", "https://"])
+def test_an_error_of_a_hostile_registry_or_host_is_judged_by_its_end(word: str) -> None:
+    """Of a text of 400,000 characters the answer took long, and of four megabytes as long as a play may take."""
+    began_s = time.process_time()
+    found = pull_fault({"rc": 1, "stderr": word * (400_000 // len(word)) + "manifest unknown"}, "r.io/a")
+    took_s = time.process_time() - began_s
+    tally("an error of a pull that one of our patterns is slow with", 1, int(took_s > 1))
+    assert found and found["verdict"] == "image_missing" and took_s <= 1

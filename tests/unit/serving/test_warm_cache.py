@@ -327,3 +327,22 @@ def test_only_hosts_with_the_same_key_take_it() -> None:
     said = {"a": HELD, "b": BARE, "c": OTHER, "d": HELD, "e": UNKNOWN}
     assert deciding.takers(said, "a") == ["b"]
     assert deciding.takers(said, "b") == deciding.takers(said, "nobody") == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[" * 50_000,
+        "7",
+        '{"status": "200", "body": ""}',
+        '{"status": 200, "body": 7}',
+        '{"status": null, "problem": "stranger"}',
+        "",
+    ],
+)
+def test_what_a_container_says_in_the_place_of_our_question_is_no_answer(tmp_path: Path, said: str) -> None:
+    """What runs in it may print anything, also our own words for what only we can know."""
+    made = host(tmp_path)
+    made.run = lambda argv, **_: subprocess.CompletedProcess(list(argv), 0, said, "")
+    reply = made._ask(REQUEST, "/health", None, 1.0)
+    assert (reply.status, reply.body, reply.problem) == (None, "", "refused")
