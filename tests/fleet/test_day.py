@@ -46,8 +46,8 @@ BREAKS = [
     Break(
         "a unit is changed by systemctl edit",
         f"mkdir -p {DROP_IN}; printf '[Service]\\nNice=5\\n' >{DROP_IN}/override.conf; systemctl daemon-reload",
-        ("overridden", "override.conf changes this unit", "systemctl revert"),
-        "systemctl revert gb10-drop-caches.service; systemctl daemon-reload",
+        ("overridden", "override.conf changes this unit", "`rm` it"),
+        f"rm {DROP_IN}/override.conf; systemctl daemon-reload",
     ),
     Break(
         "a later file wins at the next boot",

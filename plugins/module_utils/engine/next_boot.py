@@ -121,6 +121,10 @@ _LATER = {
 }
 
 
+# `systemctl revert` would take our own drop-ins away as well.
+_CHANGES = "changes this unit (`rm` it, then `systemctl daemon-reload`)"
+
+
 def _drop_ins(system: System, files: dict[str, File], units: Sequence[str]) -> Iterator[Step[Resource]]:
     """Of a unit whose file is ours, with the instances of a template that are declared."""
     for path, resource in files.items():
@@ -133,4 +137,4 @@ def _drop_ins(system: System, files: dict[str, File], units: Sequence[str]) -> I
             for place in (f"{_UNITS}/{unit}.d", f"{_CONTROL}/{unit}.d"):
                 for other in sorted(system.names(place)):
                     if _CONF.match(other) and f"{place}/{other}" not in files:
-                        yield _step(resource, f"{place}/{other}", "changes this unit (`systemctl revert` removes it)")
+                        yield _step(resource, f"{place}/{other}", _CHANGES)

@@ -61,7 +61,7 @@ def test_nothing_beside_ours_is_no_drift(host: FakeHost) -> None:
         ("/etc/apt/apt.conf.d/99mine", "#clear Unattended-Upgrade::Package-Blacklist;\n",
          "file:/etc/apt/apt.conf.d/52ours", "clears Unattended-Upgrade::Package-Blacklist"),
         ("/etc/apt/apt.conf.d/99mine", 'dpkg::lock::timeout "0";\n', "file:/etc/apt/apt.conf.d/52ours", 'to "0"'),
-        (f"{UNIT}.d/override.conf", "[Service]\nUser=nobody\n", f"file:{UNIT}", "systemctl revert"),
+        (f"{UNIT}.d/override.conf", "[Service]\nUser=nobody\n", f"file:{UNIT}", "`rm` it"),
         ("/etc/systemd/system.control/one.service.d/50-CPUQuota.conf", "[Service]\n", f"file:{UNIT}", "50-CPUQuota"),
     ],
 )  # fmt: skip
