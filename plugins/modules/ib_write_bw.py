@@ -137,8 +137,7 @@ tests:
       V(fatal_err) and so on) or V(completion_error) where the status is none of these, V(memlock), V(resolve),
       V(refused), V(unreachable), V(no_client), V(not_listening), V(peer_died), V(died), V(timeout),
       V(version_mismatch), V(wrong_path), V(no_report), V(unreadable),
-      V(no_clock) (perftest could not time its own clock), V(other_test) (a sweep of sizes, or both directions at once)
-      and V(failed).
+      V(other_test) (a sweep of sizes, or both directions at once) and V(failed).
   returned: always
   type: list
   elements: dict

@@ -202,11 +202,8 @@ class _End:
         report = perftest.parse_text(output)
         if report is None or status != 0:
             return report, perftest.classify(output, status)
-        return report, (
-            perftest.check_ends(self.test, report)
-            or perftest.check_clock(report)
-            or perftest.check_mtu(report, self.port.ib_mtu)
-        )
+        fault = perftest.check_ends(self.test, report) or perftest.check_mtu(report, self.port.ib_mtu)
+        return perftest.timed(report, self.test.duration_s), fault
 
     def _conclude(self, output: str, fault: Fault | None, report: perftest.Report | None) -> None:
         valid = fault is None or fault.name == "mtu_mismatch"  # a figure of this rail, if of one that is set up wrong
