@@ -54,7 +54,9 @@ def said_by(text: str) -> Finding | None:
 # What ssh says of the one whose key it misses: the address that it went to, or the alias.
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(
-    r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b", re.I
+    r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b|"
+    r"because host key checking is enabled",
+    re.I,
 )
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
 _BY_PASSWORD = re.compile(
