@@ -833,8 +833,8 @@ def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
         ("@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@", "host_key"),
         ("No ED25519 host key is known for 192.0.2.11 and you have requested strict checking.", "host_key"),
         (
-            "Using a SSH password instead of a key is not possible because Host Key checking is enabled. Please add this"
-            " host's fingerprint to your known_hosts file to manage this host.",
+            "Using a SSH password instead of a key is not possible because Host Key checking is enabled. Please add"
+            " this host's fingerprint to your known_hosts file to manage this host.",
             "host_key",
         ),
         ("Missing sudo password", "no_sudo"),
