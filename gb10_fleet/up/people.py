@@ -80,20 +80,20 @@ class Progress:
     def __init__(self, person: Person, steps: Mapping[str, str] | None = None) -> None:
         self._person, self._steps = person, steps or {}
         self._said: set[str] = set()
-        self._begun, self._told_s = 0, time.monotonic()
+        self._began_s = self._told_s = time.monotonic()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take one event of a run."""
         if event.get("event") != "playbook_on_task_start":
             return
-        self._begun += 1
+        now_s = time.monotonic()
         task = str(event.get("event_data", {}).get("task", ""))
         words = next((words for name, words in self._steps.items() if task.startswith(name)), "")
         if words in self._said:
             words = ""
-        if not words and time.monotonic() - self._told_s > _QUIET_S:
-            words = f"going on: step {self._begun}"
+        if not words and now_s - self._told_s > _QUIET_S:
+            words = f"still at it, for {now_s - self._began_s:.0f} s"
         if words:
             self._said.add(words)
-            self._told_s = time.monotonic()
+            self._told_s = now_s
             self._person.begin(words)

@@ -296,4 +296,4 @@ def test_whoever_waits_is_told_that_it_goes_on(
         progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
         progress({"event": "runner_on_ok", "event_data": {"task": task}})
     told = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["looking at each Spark", "going on: step 3"]
+    assert told == ["looking at each Spark", "still at it, for 40 s"]
