@@ -122,7 +122,7 @@ def _identity(answer: Answer, known: dict[str, str]) -> str:
     """
     if not answer.facts:
         return f"at {answer.place}"
-    marks = [f"{answer.facts['boot_id']} {key}" for key in ("", *sorted(answer.keys.values()))][bool(answer.keys) :]
+    marks = [f"{answer.facts['boot_id']} {key}" for key in sorted(answer.keys.values()) or [""]]
     found = next((known[mark] for mark in marks if mark in known), marks[0])
     known |= dict.fromkeys(marks, found)
     return found

@@ -133,7 +133,7 @@ class _Enrol:
         keys = host_keys.keys_of(list(dict.fromkeys([*(place for each in own.values() for place in each), *heard])))
         there = []
         for name, one in missing.items():
-            mine = {place: keys[place] for place in _in_turn(judging.holders(one, keys), own[name])}
+            mine = {place: keys[place] for place in _drawn(judging.holders(one, keys), own[name])}
             identity = str(self.rows[name]["identity"])
             options = ("-i", identity) if identity else ()
             answers = {said.place: said for said in asking.ask(mine, one.user, options=options)} if mine else {}
@@ -258,10 +258,10 @@ def places_of(seed: Seed) -> list[Place]:
     return [Place(name, seed.port) for name in names]
 
 
-def _in_turn(holders: Sequence[Place], own: Sequence[Place]) -> list[Place]:
+def _drawn(holders: Sequence[Place], own: Sequence[Place]) -> list[Place]:
     """Return as many as are asked at once, those of the host itself first: anybody may show a public key.
 
-    Whose turn it is chance decides, so none is kept out for ever.
+    Chance draws the others, so none is kept out for ever.
     """
     from gb10_fleet.discover import asking
 

@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import so
 from gb10_fleet.playbook import ROLL_CALL, STEP, Report
 from gb10_fleet.rollout.written import GOOD
 
-State = tuple[str, str | None]  # "done" or a state of journal.BAD, and why
+State = tuple[str, str | None]  # "done" or a state of written.BAD, and why
 # States that say of a host itself that something is wrong; one that is `skipped` only waited for such a host.
 CUT = "skipped"
 

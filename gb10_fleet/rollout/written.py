@@ -26,6 +26,7 @@ def text_of(moment: datetime) -> str:
 
 
 def moment_of(text: str) -> datetime:
+    """Read such a time; ValueError where it is none."""
     return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
 
 
@@ -34,7 +35,7 @@ def _words(words: tuple[str, ...]) -> Matching:
 
 
 def _in_our_days(text: str) -> object:
-    if not text.startswith("20"):  # what is counted from another moment may be no moment
+    if not text.startswith("20"):  # what is counted on from the year 9999 is behind all dates
         raise ValueError
     return moment_of(text)
 
@@ -62,7 +63,7 @@ class _To(TypedDict):
 
 
 class _Order(TypedDict):
-    """Beside the types of a recipe."""
+    """What an order says, closer than the types of a recipe."""
 
     inventories: list[_Path]
     directory: _Path
@@ -83,7 +84,7 @@ class Run(TypedDict):
 
 
 def _is_change(said: object) -> bool:
-    """Tell it by hand: a large fleet has hundreds of thousands."""
+    """Tell it without a type, which takes longer: a large fleet has hundreds of thousands."""
     if not isinstance(said, dict):
         return False
     needed, more = ("role", "resource"), ("action", "detail")
@@ -145,7 +146,7 @@ def refuse_parts(parts: Mapping[str, Any]) -> None:
         raise ValueError(f"its waves are {numbers}")
     for host in (host for wave in parts["waves"] for host in wave["hosts"]):
         if not isinstance(host["changes"], list) or not all(map(_is_change, host["changes"])):
-            raise ValueError(f"the changes of {host['host']} are none")
+            raise ValueError(f"the changes of {host['host']} are no list of changes")
 
 
 def refuse(said: object, kind: Any, where: str) -> None:

@@ -19,8 +19,13 @@ from gb10_fleet.up.cables import Cluster
 from gb10_fleet.up.offers import Offer
 
 _KINDS = {
-    **{"package": "package", "file": "file", "unit": "systemd unit", "sysctl": "kernel setting"},
-    **{"hold": "package hold", "nm_profile": "network profile", "kernel_module": "kernel module"},
+    "package": "package",
+    "file": "file",
+    "unit": "systemd unit",
+    "sysctl": "kernel setting",
+    "hold": "package hold",
+    "nm_profile": "network profile",
+    "kernel_module": "kernel module",
 }
 _MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
 

@@ -90,20 +90,25 @@ def _vouched(
     wanted: Sequence[Answer], keys: Mapping[Place, Keys], fingerprints: Collection[str], known: Path,
     sparks: Sequence[Machine], person: Person,
 ) -> set[Place]:  # fmt: skip
-    """Return the places whose host keys are known, or that a person has just said yes to."""
+    """Return the places whose host keys are known, or that a person has just said yes to.
+
+    A key that is not the known one ends the command where a person named the place; else the place is left out.
+    """
     names = {place: spark for spark in sparks for place in (spark.place, *spark.also)}
     vouched, new = set[Place](), list[Place]()
     for place in (one.place for one in wanted):
         named = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
         try:
             known_here = bool(named) or _is_known(place, keys[place], known)
-        except Stop as stop:  # whoever announces an address that another machine had ends nothing
+        except Stop as stop:  # anybody may announce an address that another machine had
             if place.named:
                 raise
             person.say(f"Left out: {stop}")
             continue
-        vouched |= {place} if known_here else set()
-        new += [] if known_here else [place]
+        if known_here:
+            vouched.add(place)
+        else:
+            new.append(place)
     if not new:
         return vouched
     person.say("", f"Host keys that are new to this machine. Compare each with the Spark's own ({_CONSOLE}):")
@@ -125,7 +130,7 @@ def _vouched(
 
 
 def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
-    """Tell whether the key was vouched for before. Another key in its place ends the command."""
+    """Tell whether the key was vouched for before; Stop where another key was."""
     for file in (earlier, _USER_KNOWN_HOSTS):
         if not file.is_file():
             continue

@@ -30,9 +30,9 @@ QUIET = {
 def answer(model: str, flags: dict[str, Any]) -> dict[str, Any]:
     """Return what vLLM says of the model; `refusal` where it does not take it, in its own words.
 
-    `unasked` where a release of vLLM has no longer what this program imports: that is no word on the model.
-    It is `firm` where vLLM's own checks of the configuration refuse. What fails otherwise, or when the model is made
-    without memory, may serve all the same.
+    A refusal is `firm` where vLLM's own checks of the configuration refuse. What fails otherwise, or when the model is
+    made without memory, may serve all the same. `unasked` instead where a release of vLLM has no longer what this
+    program imports: that is no word on the model.
     """
     found: dict[str, Any] = {"model": model}
     began = time.monotonic()

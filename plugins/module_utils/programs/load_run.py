@@ -127,7 +127,7 @@ class Load:
         return None if done.rc == 0 else f"the image {self.image} is not on this host: {quoted(done.words)}"
 
     def _hear(self, process: subprocess.Popen[str]) -> None:
-        """Read all, and keep what a program says that is ours: the image may be anybody's."""
+        """Read all, and keep as much as our program says: the image may be anybody's."""
         said = iter(lambda: process.stdout.readline(_LONGEST_LINE) if process.stdout else "", "")
         for line in said:
             if self._lines.qsize() < _MOST_LINES:

@@ -140,7 +140,7 @@ def open_file(name: str, parent: int) -> int:
 
 
 def first_names(folder: int | str, most: int) -> list[str]:
-    """What lies in a folder; of more names so many, and which ones nobody can tell. Somebody else may fill it."""
+    """The names in a folder, sorted, `most` at most; which ones of more is chance. Somebody else may fill it."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in islice(entries, most))
 

@@ -128,18 +128,19 @@ def guard_inventory() -> None:
         ActionBase._execute_module = _without_ours  # type: ignore[assignment, method-assign]
 
 
-_FOR_FACTS = re.compile(r"fact|(^|\.)(setup|getent|ohai)$")
+_FOR_FACTS = re.compile(r"(^|[._])facts?(_[^.]*)?$|(^|\.)(setup|facter|getent|ohai)$")
 _FOUND = "discovered_interpreter_"  # by Ansible itself, with any module
 _believing: list[Any] = []  # Ansible's own way to run a module, once it is replaced
 
 
-def _without_ours(action: ActionBase, *args: Any, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = _believing[0](action, *args, **more)
+def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any, **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = _believing[0](action, module_name, *args, **more)
     answer.pop("ansible_stats", None)  # set_stats itself asks no host
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
-        says_facts = bool(_FOR_FACTS.search(str(action._task.action)))
+        # `package`, `service` and `reboot` ask `setup` for what they need to know.
+        says_facts = any(_FOR_FACTS.search(str(name)) for name in (action._task.action, module_name))
         answer["ansible_facts"] = {
             name: fact
             for name, fact in facts.items()

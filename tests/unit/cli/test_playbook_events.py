@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import signal
@@ -280,6 +281,13 @@ def test_no_event_is_in_what_a_host_writes(
     assert not forged and report.evidence is None
     assert report.hosts["spark-a"]["unreachable"] == 1
     assert "\x1b[2J" not in shown and ("Denied \\x1b[2J" in shown) is not quiet
+
+
+def test_an_ansible_runner_that_looks_for_events_elsewhere_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take those of a host, and nobody would hear of it."""
+    monkeypatch.delattr(ansible_runs.runners, "OutputEventFilter")
+    with pytest.raises(AttributeError, match="OutputEventFilter"):
+        importlib.reload(ansible_runs)
 
 
 def test_lines_are_told_whole_and_their_colours_stay(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.action import show_gids, spark_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, own_action
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.sections import FORMER, NEEDED
 
 from tests.support import plays
@@ -127,6 +127,29 @@ def test_a_module_of_ansible_sets_no_variable_of_its_host(
     lost = 2 - output.count("own evidence {} kept ours")
     tally("a host overrules an inventory by facts of a module", 4, lost)
     assert not lost, output[-2000:]
+
+
+def test_an_action_of_ansible_that_asks_for_facts_gets_them(tmp_path: Path) -> None:
+    """In a project of your own `package` did not know the package manager, and `reboot` not the system."""
+    put_ssh(tmp_path, SSH)
+    facts = {"ansible_pkg_mgr": "apt", "planted": "mine"}
+    (tmp_path / "fine").write_text(json.dumps({"changed": False, "ansible_facts": facts}))
+    tasks = [{"ansible.builtin.package": {"name": "jq"}}, {"ansible.builtin.debug": {"msg": "{{ ansible_facts }}"}}]
+    play = {"hosts": "{{ lookup('gb10.fleet.target') }}", "gather_facts": False, "tasks": tasks}
+    _, output = run_playbook(tmp_path, {"fine": {"ansible_host": "kind-fine"}}, yaml.safe_dump([play]))
+    assert recap(output) == {"fine": "ok"} and "planted" not in output, output[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("name", "for_facts"),
+    [
+        *((f"ansible.builtin.{name}", True) for name in ("setup", "gather_facts", "package_facts", "getent")),
+        *((name, True) for name in ("setup", "cisco.ios.ios_facts", "own_fact_reader", "community.general.facter")),
+        *((name, False) for name in ("command", "community.general.maven_artifact", "facts.of_mine.command")),
+    ],
+)
+def test_a_module_is_for_facts_by_its_own_name(name: str, for_facts: bool) -> None:
+    assert bool(own_action._FOR_FACTS.search(name)) is for_facts
 
 
 @pytest.mark.parametrize("module", ["ansible.builtin.command", "gb10.fleet.show_gids"])

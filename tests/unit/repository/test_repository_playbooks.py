@@ -98,6 +98,9 @@ def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
     plays = yaml.safe_load((ROOT / "playbooks/power_switch.yml").read_text(encoding="utf-8"))
     asked = [task for play in plays for task in play["tasks"] if "ansible.builtin.command" in task]
     assert len(asked) == 2 and all(task.get("timeout") for task in asked)
+
+
+def test_a_host_that_hangs_after_its_boot_keeps_no_other_from_its_model() -> None:
     back = yaml.safe_load((ROOT / "roles/reboot/tasks/back.yml").read_text(encoding="utf-8"))
     asked = [task for task in _tasks(back) if {"ansible.builtin.command", "gb10.fleet.spark_facts"} & task.keys()]
     without = [task["name"] for task in asked if not task.get("timeout")]
