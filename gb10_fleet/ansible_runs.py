@@ -155,5 +155,5 @@ def _plain(text: str) -> str:
 
 
 # The name is read first, so `gb10` ends where an ansible-runner has it no longer. Else a host could write events again.
-if runners.OutputEventFilter is not Lines:  # type: ignore[attr-defined]
+if runners.OutputEventFilter is not Lines:  # type: ignore[attr-defined, comparison-overlap]
     runners.OutputEventFilter = Lines  # type: ignore[assignment, attr-defined]

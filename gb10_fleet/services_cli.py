@@ -238,7 +238,10 @@ def ps(
     for host, text in reservations(fleet.reach, now).items():
         print(printable(f"{host}: reserved: {text}"))
     uses = usages(fleet.found, fleet.reach)
-    for line in usage.whole(uses) if use else usage.short(uses):
+    lines = [*(usage.whole(uses) if use else usage.short(uses))]
+    if failed := next((row.host for row in fleet.found if "failed" in (row.said["phase"], row.said["state"])), ""):
+        lines.append(f"why it failed, and how to fix it: gb10 why {failed} -i INVENTORY")
+    for line in lines:
         print(to_paste(fleet.order, line))
     _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)

@@ -260,10 +260,11 @@ def status(
         except NoRun as error:
             if run_ is not None:
                 raise
-            print(json.dumps({"run": None}) if as_json else error)
-            if not as_json and not hosts:  # whoever asks for a status may mean the hosts
+            if as_json:
+                print(json.dumps({"run": None}))
+            elif not hosts:  # whoever asks for a status may mean the hosts
                 where = " ".join(f"-i {shlex.quote(name)}" for name in inventory)
-                print(f"gb10 status --hosts {where} says how each host is")
+                print(f"{error}\ngb10 status --hosts {where} says how each host is")
             raise typer.Exit(asked) from None
         owner = locks.owner(folder)
         orphans = [] if owner else locks.orphans([record["run"]])

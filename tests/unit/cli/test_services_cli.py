@@ -158,6 +158,12 @@ def test_ps_says_who_has_a_host_for_himself(ask: Ask) -> None:
     assert document["reserved"] == {"a": "ada until 2999-12-24"}
 
 
+def test_of_a_service_that_failed_ps_names_who_says_why(ask: Ask) -> None:
+    rows = {"a": [said("chat", phase="failed", wish=None)], "b": [said("chat", phase="ready", wish=None)]}
+    lines = ask("ps", hosts=Hosts(rows))[1].output.splitlines()
+    assert any(line.startswith("why it failed, and how to fix it: gb10 why a") for line in lines)
+
+
 @pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["swap", "chat", "embed", "--yes"]], ids=" ".join)
 def test_who_has_answered_before_a_ctrl_c_is_not_taken_for_the_fleet(ask: Ask, words: list[str]) -> None:
     hosts = Hosts({"a": [said("chat"), said("embed")]})
