@@ -18,7 +18,7 @@ def inventory() -> Path:
 
 def host_keys(inventories: Iterable[str]) -> Path | None:
     """Return the file of host keys that lies beside one of these inventories."""
-    folders = (path if path.is_dir() else path.parent for path in map(Path, inventories))
+    folders = (path if path.is_dir() else path.parent for path in map(Path, inventories) if path.exists())
     return next((file.resolve() for folder in folders if (file := folder / KNOWN_HOSTS).is_file()), None)
 
 

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 
+from gb10_fleet import home
 from gb10_fleet.discover.places import Place
 from gb10_fleet.inventory_lines import Template
 from gb10_fleet.playbook import Report
@@ -218,6 +219,16 @@ def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
         f"Warning     {A}, {B}: published vulnerabilities in NVIDIA driver, Docker, vLLM",
     ]
     assert "`gb10 doctor`" in shown[said[-1] + 1] and "CVE" not in "".join(shown)
+
+
+def test_host_keys_lie_beside_an_inventory_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of hosts took those of the folder in which somebody stood, in place of their own."""
+    monkeypatch.chdir(tmp_path)
+    keys = tmp_path / home.KNOWN_HOSTS
+    for file in (keys, tmp_path / "hosts.yml"):
+        file.touch()
+    found = [home.host_keys([said]) for said in ("hosts.yml", str(tmp_path), "spark-a,")]
+    assert found == [keys, keys, None]
 
 
 def test_the_steps_that_are_told_are_tasks_that_there_are() -> None:
