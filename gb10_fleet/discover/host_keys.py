@@ -16,6 +16,7 @@ from gb10_fleet.discover.places import Place
 KEYSCAN_TIMEOUT_S = 5  # for one connection; ssh-keyscan makes them side by side
 LATE_S = 4 * KEYSCAN_TIMEOUT_S  # then it is ended: a byte without more holds it up for ever, and those beside it
 AT_ONCE = 32  # of ssh-keyscan
+ALONE_AT_ONCE = 128  # of those that ask one place: all that a stranger may announce (256 names of 8) take 3 minutes
 KEY_TYPES = ("ed25519", "ecdsa", "rsa")
 Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 
@@ -23,14 +24,15 @@ Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place, dict[str, str]]:
     """The host keys of every place that answers SSH."""
     found: dict[Place, dict[str, str]] = {}
+    groups = list(_groups(asked))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        groups = list(_groups(asked))
-        said = list(pool.map(lambda group: _lines(group, keyscan), groups))
-        # Where somebody holds it up, each is asked by one of its own.
-        held = [group for group, lines in zip(groups, said, strict=True) if lines is None and len(group) > 1]
-        late = [[place] for group in held for place in group]
-        groups += late
-        said += pool.map(lambda group: _lines(group, keyscan), late)
+        said = list(pool.map(lambda group: _lines(group, keyscan, LATE_S), groups))
+    # Where somebody holds it up, each is asked by one of its own.
+    held = [group for group, lines in zip(groups, said, strict=True) if lines is None and len(group) > 1]
+    late = [[place] for group in held for place in group]
+    groups += late
+    with ThreadPoolExecutor(ALONE_AT_ONCE) as pool:
+        said += pool.map(lambda group: _lines(group, keyscan, LATE_S / 2), late)
     for group, lines in zip(groups, said, strict=True):
         here = {place.known_as: place for place in group}
         for line in lines or ():
@@ -48,13 +50,13 @@ def _groups(asked: Sequence[Place]) -> Iterator[list[Place]]:
         yield from (here[first : first + size] for first in range(0, len(here), size))
 
 
-def _lines(group: Sequence[Place], keyscan: str) -> list[str] | None:
+def _lines(group: Sequence[Place], keyscan: str, late_s: float) -> list[str] | None:
     """What ssh-keyscan says of these places; None where it did not come to its end."""
     argv = [keyscan, "-T", str(KEYSCAN_TIMEOUT_S), "-p", str(group[0].port), "-t", ",".join(KEY_TYPES), "-f", "-"]
     names = "".join(f"{place.address}\n" for place in group)
     try:
         done = subprocess.run(
-            argv, input=names, capture_output=True, text=True, errors="replace", check=False, timeout=LATE_S
+            argv, input=names, capture_output=True, text=True, errors="replace", check=False, timeout=late_s
         )
     except subprocess.TimeoutExpired:
         return None
