@@ -187,7 +187,7 @@ def test_only_what_begins_like_a_key_is_one(tmp_path: Path) -> None:
 def test_a_stranger_who_says_one_byte_hides_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ssh-keyscan of OpenSSH 9.2 waits for the rest of it for ever, and asks nobody else meanwhile."""
     monkeypatch.setattr(host_keys, "AT_ONCE", 2)  # so that somebody is beside the stranger
-    monkeypatch.setattr(host_keys, "LATE_S", 1)
+    monkeypatch.setattr(host_keys, "LATE_S", 4)
     waits = "case $names in *192.0.2.2*) exec sleep 60;; esac"
     says = f"for name in $names; do echo $name ssh-ed25519 {key(1)}; done"
     keyscan = fake(tmp_path, "ssh-keyscan", f"names=$(cat)\n{waits}\n{says}")
