@@ -590,7 +590,11 @@ def test_an_error_stands_above_all_warnings(use: Use) -> None:
     said = [finding("security_floor", "warn"), finding("gpu_absent"), finding("os", "warn")]
     use(2, event("runner_on_ok", "gb10.fleet.doctor", findings=said), stats(ok={"spark-a": 1}))
     lines = CLI.invoke(cli.app, ["doctor", "-i", "inventory"]).stdout.splitlines()
-    assert [line.split(": ")[2] for line in lines if line.startswith("spark-a: ")] == ["gpu_absent", "security_floor", "os"]
+    assert [line.split(": ")[2] for line in lines if line.startswith("spark-a: ")] == [
+        "gpu_absent",
+        "security_floor",
+        "os",
+    ]
 
 
 def test_a_doctor_without_a_host_says_nothing_of_hosts(use: Use) -> None:
