@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,6 +244,7 @@ def test_who_shows_a_public_key_is_asked_in_turn(world: World, monkeypatch: pyte
     listed = [vars(one) for one in world.seeds.values()]
     (world.folder / "seeds/seeds.json").write_text(json.dumps({"seeds": listed}))
     monkeypatch.setattr(enrol_cli, "_heard", lambda: strangers)
+    random.seed(1)  # of chance itself one in twenty runs leaves one out
     for _ in range(30):
         world.enrol("spark-a", "--no-site")
     tally("strangers who show the key of a seed", len(asked), sum(len(each) > asking.CONCURRENCY for each in asked))
