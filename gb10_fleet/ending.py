@@ -77,7 +77,7 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
 
 def to_paste(order: Order, line: str) -> str:
     """With the inventory of this command, its host keys, and the options for the passwords that were typed for it."""
-    if keys := home.host_keys(order.inventories):
+    if "ssh -N " in line and (keys := home.host_keys(order.inventories)):
         line = line.replace("ssh -N ", f"ssh -o UserKnownHostsFile={shlex.quote(str(keys))} -N ")
     return printable(by_name(order, line.replace("-i INVENTORY", f"-i INVENTORY{passwords.options()}")))
 

@@ -78,8 +78,7 @@ class Progress:
     """
 
     def __init__(self, person: Person, steps: Mapping[str, str] | None = None) -> None:
-        self._person, self._steps = person, steps or {}
-        self._said: set[str] = set()
+        self._person, self._left = person, dict(steps or {})  # what has not begun yet
         self._began_s = self._told_s = time.monotonic()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
@@ -88,12 +87,9 @@ class Progress:
             return
         now_s = time.monotonic()
         task = str(event.get("event_data", {}).get("task", ""))
-        words = next((words for name, words in self._steps.items() if task.startswith(name)), "")
-        if words in self._said:
-            words = ""
+        words = self._left.pop(next((name for name in self._left if task.startswith(name)), ""), "")
         if not words and now_s - self._told_s > _QUIET_S:
             words = f"still at it, for {now_s - self._began_s:.0f} s"
         if words:
-            self._said.add(words)
             self._told_s = now_s
             self._person.begin(words)

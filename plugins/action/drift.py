@@ -97,7 +97,7 @@ def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> boo
 
     The host says the name. Of another variable nothing is looked up here: it may be a template that takes long.
     """
-    if "_allow_" not in name:
+    if not host.names_consent(name):
         return False
     try:
         return host.consent(name, routes.value(variables, name, False))

@@ -301,7 +301,12 @@ def _consents_in(sent: Sequence[Mapping[str, Any]]) -> set[str]:
 def declared_consents() -> set[str]:
     """The names of every consent that a role of the collection knows."""
     options = catalog.declared_variables().variables
-    return {name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name}
+    return {name for name, option in options.items() if option["type"] == "bool" and names_consent(name)}
+
+
+def names_consent(name: str) -> bool:
+    """Tell whether a variable is a consent by its name, also one of somebody's own roles."""
+    return "_allow_" in name
 
 
 def said_consents(variables: Mapping[str, Any], names: Iterable[str], given: Mapping[str, Any]) -> dict[str, bool]:

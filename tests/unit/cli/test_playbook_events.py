@@ -20,7 +20,7 @@ import yaml
 from gb10_fleet import ansible_runs, playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks
-from tests.support.attacker import tally
+from tests.support.attacker import Compared, tally
 
 ROOT = Path(__file__).parents[3]
 Task = dict[str, Any]
@@ -136,20 +136,10 @@ def test_a_result_that_is_censored_stays_so(play: Play, monkeypatch: pytest.Monk
     assert "hunter2" not in ours and "censored" in ours
 
 
-class Compared(dict[str, str]):
-    """One that counts how often it is compared with another one."""
-
-    times = 0
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        Compared.times += 1
-        return super().__eq__(other)
-
-
 @pytest.mark.parametrize(("action", "key"), [("gb10.fleet.host_state", "changes"), ("gb10.fleet.doctor", "findings")])
 def test_what_a_host_says_often_is_not_compared_with_all_that_was_said(action: str, key: str) -> None:
     """16,000 changes took 17 s, and an answer has room for 400,000: hours, in which nobody could end the run."""
+    Compared.times = 0
     report, many = Report(), [Compared(resource=f"file:{number}") for number in range(2000)]
     for _ in range(2):
         data = {"resolved_action": action, "host": "spark-a", "res": {key: many}}

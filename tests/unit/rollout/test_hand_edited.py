@@ -21,7 +21,7 @@ from gb10_fleet.rollout.journal import MODELS, Journal, JournalError
 from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
 from tests.support.answers import GONE, altered, places
-from tests.support.attacker import TRIES, tally
+from tests.support.attacker import TRIES, Compared, tally
 
 NOW = datetime(2026, 11, 21, 1, 0, tzinfo=UTC)
 HOSTS = [FleetHost("a", "pair", serves=True), FleetHost("b", "pair", serves=True), FleetHost("c")]
@@ -148,14 +148,7 @@ def test_a_lock_that_says_nonsense_is_a_lock(tmp_path: Path, said: str) -> None:
 def test_changes_without_an_end_are_compared_with_none(tmp_path: Path) -> None:
     """In a second step 37,000 took two minutes, and all of a rollout an hour, in which nobody could end it."""
 
-    class Compared(dict[str, str]):
-        times = 0
-        __hash__ = None  # type: ignore[assignment]
-
-        def __eq__(self, other: object) -> bool:
-            Compared.times += 1
-            return super().__eq__(other)
-
+    Compared.times = 0
     many = [Compared(role="r", resource=f"file:{number}") for number in range(2000)]
     with Journal(tmp_path, write=True) as journal:
         run = journal.begin("rollout", {}, {}, HOSTS, WAVES)
