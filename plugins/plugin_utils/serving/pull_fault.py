@@ -39,12 +39,18 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
         return None
     said = " ".join(str(pulled.get("stderr") or pulled.get("msg") or pulled.get("stdout") or "it says nothing").split())
     said = _QUERY.sub(r"\1", said)[-_JUDGED:]
-    text = f"docker pull {image}: {said[:LONGEST_TEXT]}"
     for known in catalog.load("units")["docker_said"]["pull"]:
-        if re.search(known["value"], said, re.IGNORECASE):
+        if found := re.search(known["value"], said, re.IGNORECASE):
             way_out = WAYS_OUT[known["verdict"]].replace("REGISTRY", registry(image))
-            return {"verdict": known["verdict"], "text": text, "way_out": way_out}
+            return {"verdict": known["verdict"], "text": _shown(image, said, found.start()), "way_out": way_out}
+    text = _shown(image, said, len(said))
     return {"verdict": "pull_failed", "text": text, "way_out": "pull it by hand on the host, and see what Docker says"}
+
+
+def _shown(image: str, said: str, counts: int) -> str:
+    """The end of an error, where Docker says the cause; or from what counts on, where that stands before the end."""
+    begins = min(counts, max(0, len(said) - LONGEST_TEXT))
+    return f"docker pull {image}: {'... ' if begins else ''}{said[begins : begins + LONGEST_TEXT]}"
 
 
 def registry(image: str) -> str:

@@ -65,6 +65,16 @@ def test_the_registry_of_an_image(image: str, host: str) -> None:
     assert registry(image) == host
 
 
+@pytest.mark.parametrize("behind", ["", " retrying in 2 seconds" * 40], ids=["at its end", "before its end"])
+def test_of_a_long_error_the_part_that_counts_is_shown(behind: str) -> None:
+    """400 characters from its middle were shown, and no word of the disk."""
+    said = "layer already exists; " * 300 + "write /usr/lib/libcublasLt.so.13: no space left on device" + behind
+    found = pull_fault({"rc": 1, "stderr": said}, "r.io/a")
+    assert found and found["verdict"] == "disk_full" and "no space left on device" in found["text"]
+    other = pull_fault({"rc": 1, "stderr": "retrying; " * 300 + "the cause"}, "r.io/a")
+    assert other and other["text"].endswith("the cause") and len(other["text"]) < 500
+
+
 @pytest.mark.parametrize("word", ["repository ", "image's platform ", "https://"])
 def test_an_error_of_a_hostile_registry_or_host_is_judged_by_its_end(word: str) -> None:
     """Of a text of 400,000 characters the answer took long, and of four megabytes as long as a play may take."""
