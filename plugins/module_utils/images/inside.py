@@ -9,7 +9,8 @@ It runs in a container without a GPU and without a network, so nothing that serv
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
@@ -17,7 +18,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
+CONTAINER = "gb10-image-inside"
 MARK = "gb10-inside: "  # what else an import prints goes by
+LONGEST_S = 900.0  # imports take a minute or two, from a cold disk some more; code of an image may never end
 # What it is asked is on the command line: names of modules and paths of files.
 SCRIPT = r"""
 import importlib, json, subprocess, sys
@@ -53,18 +56,29 @@ print("gb10-inside: " + json.dumps(said))
 """
 
 
-def ask(image: str, asked: Mapping[str, Any], run: Command = command) -> dict[str, Any]:
+def ask(
+    image: str, asked: Mapping[str, Any], run: Command = command, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
     """`asked`: `modules` to import and `files` to look through."""
+    remove = ["docker", "rm", "--force", CONTAINER]
     argv = [
-        *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
+        *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
         *("--security-opt", "no-new-privileges", "--entrypoint", "python3", image, "-c", SCRIPT, json.dumps(asked)),
     ]
-    done = run(argv)
+    run(remove)  # of a run that was killed
+    until = clock() + LONGEST_S
+
+    def end_if_late() -> None:
+        if clock() >= until:
+            run(remove)
+
+    done = run(argv, watch=end_if_late)
     line = next((each for each in reversed(done.stdout.splitlines()) if each.startswith(MARK)), "")
     said = document(line[len(MARK) :])
     if not _is_sound(said):
-        text = last_words(done.stderr)
-        raise ImageError("failed", f"the Python of {image} did not run ({text})", "see `docker info`, then run again")
+        late = f"did not end within {LONGEST_S:.0f} s, and was ended"
+        text = late if clock() >= until else f"did not run ({last_words(done.stderr)})"
+        raise ImageError("failed", f"the Python of {image} {text}", "see `docker info`, then run again")
     return said
 
 

@@ -283,6 +283,8 @@ def test_what_python_says_is_found_behind_what_imports_print() -> None:
     said = {"versions": {}, "imports": {}, "operators": [], "libraries": {}}
 
     def run(argv: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        if argv[1] == "rm":
+            return subprocess.CompletedProcess(list(argv), 1, "", "no such container")
         assert "--network" in argv and "--gpus" not in argv and json.loads(argv[-1]) == {"modules": [], "files": []}
         return subprocess.CompletedProcess(list(argv), 0, f"INFO: hello\n{inside.MARK}{json.dumps(said)}\n", "")
 

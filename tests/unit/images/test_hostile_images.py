@@ -232,6 +232,28 @@ def test_an_image_that_answers_in_the_name_of_the_script_is_told_by_name(said: s
         inside.ask("image", {"modules": [], "files": []}, run)
 
 
+def test_an_image_that_never_answers_is_ended() -> None:
+    """It held the lock of builds for ever: no other build of that host was examined, served or settled."""
+    now, removed = [0.0], list[str]()
+
+    def run(argv: Sequence[str], watch: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+        if argv[1] == "rm":
+            removed.append(argv[-1])
+        else:
+            assert argv[argv.index("--name") + 1] == inside.CONTAINER
+            removed.clear()  # what an earlier run has left behind
+            while watch is not None and not removed and now[0] < 10 * inside.LONGEST_S:
+                now[0] += 1
+                watch()
+        return subprocess.CompletedProcess(list(argv), 137, "", "")
+
+    with pytest.raises(ImageError, match="did not end within 900 s"):
+        inside.ask("image", {"modules": [], "files": []}, run, lambda: now[0])
+    won = int(removed != [inside.CONTAINER] or now[0] > inside.LONGEST_S + 1)
+    tally("an image on trial that never answers holds up all builds", 1, won)
+    assert not won
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {}, [], 5])
 def test_what_is_no_text_in_a_configuration_is_no_fact(value: Any) -> None:
     """`gb10 image inspect --json` printed a NaN, which is no JSON."""
