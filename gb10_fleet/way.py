@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from gb10_fleet.playbook import Order, Report, run
 _LINE = 2**20  # bytes of one event of an answer; a longer one is not ours
 NO_LOGIN = 255  # as ssh ends where it did not come in
 _SAID = 2**14  # bytes of what a server says of an error, and of what ssh says
+_TALK = 2**26  # bytes that ssh may say; LogLevel DEBUG3 says some 500 for each word of an answer
+_SOON_S = 1.0
 
 
 class NoWay(Exception):
@@ -81,32 +84,48 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
     ours.settimeout(timeout_s)
     connection.sock = ours
     with theirs, passwords.for_ssh(way.command) as (words, environment):
-        # A pipe that nobody empties before the end: a host that talks without one waits, and fills no disk.
+        said, theirs_to_say = os.pipe()
         tunnel = subprocess.Popen(
-            words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, env=environment
+            words, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=theirs_to_say, env=environment
         )
+        heard = _Heard(said)
+        os.close(theirs_to_say)
         theirs.close()
         try:
             yield connection
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException) as error:
-            raise NoWay(_last_words(tunnel) or str(error)) from None
+            tunnel.terminate()
+            raise NoWay(heard.last_words() or str(error)) from None
         finally:
             connection.close()
             tunnel.terminate()
-            with tunnel:  # its end, and that of its pipe
-                pass
+            tunnel.wait()
 
 
-def _last_words(tunnel: subprocess.Popen[bytes]) -> str:
-    """What ssh said, as far as it is there: a master that stays may hold the pipe open."""
-    tunnel.terminate()
-    tunnel.wait()
-    if tunnel.stderr is None:
-        return ""
-    os.set_blocking(tunnel.stderr.fileno(), False)
-    return (tunnel.stderr.read(_SAID) or b"").decode(errors="replace").strip()
+class _Heard(threading.Thread):
+    """What ssh says, taken as it comes: a pipe that is full would stop ssh, and with it the answer. Its end is kept.
+
+    Whoever says more than `_TALK` is heard no longer: ssh goes on, and nothing fills.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(daemon=True)  # a master that stays may hold the pipe open
+        self._pipe, self._last = pipe, b""
+        self.start()
+
+    def run(self) -> None:
+        taken = 0
+        while taken < _TALK and (chunk := os.read(self._pipe, _SAID)):
+            taken += len(chunk)
+            self._last = (self._last + chunk)[-_SAID:]
+        os.close(self._pipe)
+
+    def last_words(self) -> str:
+        """Return the end of it; of an ssh that has ended all is there."""
+        self.join(_SOON_S)
+        return self._last.decode(errors="replace").strip()
 
 
 def answer(way: Way, url: str, body: Mapping[str, Any], timeout_s: float) -> Iterator[tuple[str, str]]:

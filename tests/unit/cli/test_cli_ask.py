@@ -456,18 +456,37 @@ def test_a_name_and_an_address_of_a_service_have_a_form(wrong: dict[str, str]) -
     tally("a host writes a command or an address of its own into a service", 1, 0)
 
 
-def test_what_ssh_says_without_end_fills_no_disk(tmp_path: Path) -> None:
-    """A host may send banner after banner; ssh waits where nobody reads them."""
+TALKS = """
+import os, pathlib, sys
+said = 0
+try:
+    while True: said += os.write(2, bytes(65536))
+except OSError:
+    pathlib.Path(sys.argv[1]).write_text(str(said))
+"""
+
+
+def test_what_ssh_says_without_end_fills_nothing(tmp_path: Path) -> None:
+    """A host may send banner after banner."""
     done = tmp_path / "done"
-    talks = way.Way(["sh", "-c", f"head -c 1000000 /dev/zero | tr '\\0' x >&2; touch {done}; sleep 60"])
+    talks = way.Way([sys.executable, "-c", TALKS, str(done)])
     with (
-        pytest.raises(TimeoutError),
-        way._connected(talks, ("127.0.0.1", 80), 1.0) as connection,
+        pytest.raises(way.NoWay),
+        way._connected(talks, ("127.0.0.1", 80), 60.0) as connection,
     ):
         connection.request("GET", "/")
         connection.getresponse()
-    tally("a host talks without end beside the answer", 1, int(done.exists()))
-    assert not done.exists()
+    won = int(int(done.read_text()) > way._TALK + 2**17)
+    tally("a host talks without end beside the answer", 1, won)
+    assert not won
+
+
+def test_an_ssh_that_says_all_that_it_does_stops_no_answer(talk: Any, model: int) -> None:
+    """With `LogLevel DEBUG3` its words filled a pipe, and it waited for a reader: no answer came."""
+    debug = f"import os; os.write(2, b'debug3: x\\n' * 100_000)\n{RELAY}"
+    written = {"command": [sys.executable, "-c", debug, str(model)], "key": ""}
+    result = talk(Fleet({"a": [said("chat", model)]}, written), "ask", "Why?", "--timeout", "10")
+    assert (result.exit_code, result.stdout) == (0, "Blue\\x1b[31m.\nYes\n"), result.output
 
 
 def test_what_ssh_said_last_is_told() -> None:
