@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,8 @@ from gb10_fleet.home import KNOWN_HOSTS
 
 FILE = "gb10-enrolled.yml"
 LEDGER = "enrolled.json"
+PATIENCE_S = 30.0  # who writes there takes a moment; but whoever may read a folder may hold its lock
+_POLL_S = 0.05
 _KINDS = (".yml", ".yaml", ".json", "")
 
 
@@ -67,13 +70,27 @@ def write(folder: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:
 
 @contextlib.contextmanager
 def _in_turn(folder: Path) -> Iterator[None]:
-    """Wait until nobody else writes there: what one has read, another must not change meanwhile."""
+    """Wait until nobody else writes there, but not for ever: what one has read, another must not change meanwhile."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        until = time.monotonic() + PATIENCE_S
+        while not _taken(descriptor):
+            if time.monotonic() >= until:
+                raise NotWritable(
+                    f"{folder}: another process has kept it locked for {PATIENCE_S:g} s, so nothing was written there; "
+                    f"run again when it has ended (`sudo fuser -v {shlex.quote(str(folder))}` names it)"
+                )
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _write(folder: Path, known_hosts: Path, hosts: Mapping[str, tuple[str, Place, str]]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
+import os
 import random
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -267,3 +269,21 @@ def test_two_enrolments_at_once_lose_no_host(tmp_path: Path) -> None:
     hosts = {f"spark-{number}" for first in (1, 101) for number in range(first, first + 20)}
     known_hosts = (tmp_path / KNOWN_HOSTS).read_text().splitlines()
     assert written.ledger(tmp_path).keys() == hosts and len(known_hosts) == len(hosts)
+
+
+def test_a_lock_that_somebody_keeps_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any login that may read the folder of the inventory could hold up each enrolment for ever."""
+    monkeypatch.setattr(written, "PATIENCE_S", 0.2, raising=False)
+    keeper = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(keeper, fcntl.LOCK_EX)
+    enrolled = {"spark-a": (key(1), Place("192.0.2.1"), "")}
+    with ThreadPoolExecutor(1) as pool:
+        write = pool.submit(written.write, tmp_path, enrolled)
+        won = int(not wait([write], timeout=10).done)
+        os.close(keeper)
+        tally("a lock on a folder of the inventory holds up an enrolment", 1, won)
+        assert isinstance(write.exception(), written.NotWritable) and not [*tmp_path.iterdir()]
+    written.write(tmp_path, enrolled)
+    assert (tmp_path / KNOWN_HOSTS).exists()
