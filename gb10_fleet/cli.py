@@ -20,9 +20,11 @@ from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
 from gb10_fleet.options import Check, Inventory, Json, Limit, NoLists, Playbook, Told, pairs
-from gb10_fleet.playbook import Order, Outcome, run
+from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
+from gb10_fleet.rollout import locks
+from gb10_fleet.rollout.journal import place
 from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.switch import cli as switch_cli
 from gb10_fleet.up import cli as up_cli
@@ -65,6 +67,18 @@ def _run(order: Order, as_json: bool) -> NoReturn:
     end(order, outcome, report, as_json)
 
 
+def _alone(order: Order, as_json: bool) -> None:
+    """Refuse a change beside a rollout: the lock of a host is free between two of its steps, its model stopped."""
+    try:
+        if not (order.only_checks or order.lists):
+            locks.refuse(place(order.inventories))
+    except locks.Busy as busy:
+        text = f"{busy}. Nothing was changed"
+        if not as_json:
+            print(printable(text), file=sys.stderr)
+        end(order, Outcome.refused, Report(errors=[text]), as_json)
+
+
 def _run_quietly(order: Order, as_json: bool) -> NoReturn:
     """A command that only reads shows its result and nothing else."""
     outcome, report = run(order, quiet=not order.lists)
@@ -93,6 +107,7 @@ def site(
 ) -> None:
     """Set up the hosts, start the model and check that it answers."""
     order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
+    _alone(order, as_json)
     if drifted:
         _site_of_drifted(order, as_json)
     outcome, report = run(order, quiet=as_json)
@@ -255,7 +270,9 @@ def undo(
     if "all" in (roles or []):
         raise typer.BadParameter("all is no role: to take everything back, say --all")
     named = "all" if everything else ",".join(roles or [])
-    _run(Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj), as_json)
+    order = Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj)
+    _alone(order, as_json)
+    _run(order, as_json)
 
 
 @app.command(cls=Playbook)

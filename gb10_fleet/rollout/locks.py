@@ -102,6 +102,13 @@ def owner(folder: Path) -> Owner | None:
         os.close(descriptor)
 
 
+def refuse(folder: Path) -> None:
+    """Raise Busy where somebody writes; of a folder that only another user may read nobody can say."""
+    with contextlib.suppress(PermissionError):
+        if who := owner(folder):
+            raise Busy(_words(folder, who if who.pid else None))
+
+
 def orphans(runs: Sequence[str], proc: Path = _PROC) -> list[Process]:
     """Processes of these runs."""
     return carrying(ROLLOUT, lambda value: value.rpartition("/")[0] in runs, proc)

@@ -336,7 +336,14 @@ class _Up:
 
     def _site(self, fleet: Fleet) -> Outcome:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
+        from gb10_fleet.rollout import locks
+        from gb10_fleet.rollout.journal import place
+
         order = self._order("gb10.fleet.site", home.inventory())
+        try:
+            locks.refuse(place(order.inventories))
+        except locks.Busy as busy:
+            raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
         outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
         if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, ending, evidence_table, passwords, playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import locks
 from tests.support.attacker import tally
 from tests.support.proofs import documents
 from tests.support.variables import told
@@ -216,6 +217,23 @@ def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> N
     assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
     assert stub.call["playbook"] == f"gb10.fleet.{command}"
     assert stub.call["inventory"] == ["spark-a,"]
+
+
+@pytest.mark.parametrize("words", [["site"], ["site", "--drifted"], ["undo", "--all"]])
+def test_nothing_is_changed_beside_a_rollout(use: Use, tmp_path: Path, words: list[str]) -> None:
+    """The lock of a host is free between two steps of a rollout: `gb10 site` started the model that it had stopped."""
+    (tmp_path / "hosts.yml").touch()
+    stub = use(0, stats(ok={"spark-a": 1}))
+    command = [*words, "-i", str(tmp_path / "hosts.yml")]
+    with locks.held(tmp_path / ".gb10") as say:
+        say("run-1")
+        result = CLI.invoke(cli.app, command)
+        assert (result.exit_code, stub.call) == (Outcome.refused, {}), result.output
+        assert "another gb10 is at work on this fleet: run run-1" in result.stderr
+        said = json.loads(CLI.invoke(cli.app, [*command, "--json"]).stdout)
+        assert said["outcome"] == "refused" and "Nothing was changed" in said["errors"][0] and not stub.call
+        assert CLI.invoke(cli.app, [*command, "--check"]).exit_code == 0 and stub.call
+    assert CLI.invoke(cli.app, command).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
 from gb10_fleet.ending import by_name
 from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import locks
 from gb10_fleet.up import cli, search, written
 from gb10_fleet.up.people import Person, Stop
 from tests.support.attacker import tally
@@ -208,6 +209,14 @@ def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pyte
     assert done.exit_code == Outcome.interrupted and "no answer" not in done.output, done.output
     assert [order.playbook for order in world.orders].count(playbook) == 1 and world.asked == []
     assert "ended on the way" in done.output and not home.inventory().exists()
+
+
+def test_nothing_is_set_up_beside_a_rollout(world: World) -> None:
+    world.typed = ["1"]
+    with locks.held(home.inventory() / ".gb10"):
+        result = up()
+    assert result.exit_code == Outcome.refused and "another gb10 is at work" in result.output and not world.changed
+    assert up().exit_code == Outcome.done and world.changed
 
 
 def test_a_no_and_a_check_write_nothing(world: World) -> None:
