@@ -46,14 +46,22 @@ def clusters(hosts: Sequence[str], heard: Mapping[str, Sequence[Mapping[str, str
 
 
 def _behind(hosts: Sequence[str], heard: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[End, set[End]]:
-    """Whom each port leads to. One end that heard the other is enough: a cable has two."""
+    """Whom each port leads to. One end alone may have made it up, or has heard who calls himself by another's name."""
+    said = {
+        ((host, call["port"]), (call["host"], call["there_port"]))
+        for host, calls in heard.items()
+        for call in calls
+        if call["host"] in hosts
+    }
     behind: dict[End, set[End]] = {}
-    for host, calls in heard.items():
-        for call in calls:
-            here, there = (host, call["port"]), (call["host"], call["there_port"])
-            if there[0] in hosts and here != there:
-                behind.setdefault(here, set()).add(there)
-                behind.setdefault(there, set()).add(here)
+    for here, there in sorted(said):
+        if (there, here) not in said:
+            raise WrongCables(
+                f"only {here[0]} says that its {here[1]} leads to {_end(there)}, and a cable has two ends: see that both "
+                "sit in their ports, and run `gb10 up` again; or leave one of the two out"
+            )
+        if here != there:
+            behind.setdefault(here, set()).add(there)
     return behind
 
 

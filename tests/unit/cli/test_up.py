@@ -77,8 +77,9 @@ class World:
             said = {"containers": containers, "listeners": self.listeners.get(name, []), "cache": cache}
             report.answers["gb10.fleet.in_use"][name] = said
         if self.cables and len(self.hosts) == 2:
-            heard = [{"netdev": "n", "port": "p1", "host": B, "there_netdev": "n", "there_port": "p1"}]
-            report.answers["gb10.fleet.rail_neighbours"][A] = {"heard": heard}
+            for name, other in ((A, B), (B, A)):
+                heard = [{"netdev": "n", "port": "p1", "host": other, "there_netdev": "n", "there_port": "p1"}]
+                report.answers["gb10.fleet.rail_neighbours"][name] = {"heard": heard}
         return report
 
     def _check(self, order: Order) -> tuple[Outcome, Report]:

@@ -29,12 +29,17 @@ A, B, C = "spark-a", "spark-b", "spark-c"
 Heard = dict[str, list[dict[str, str]]]
 
 
-def cables(*joined: str) -> Heard:
+def said(*ends: str) -> Heard:
     """`spark-a p0 spark-b p0`: the first end has heard the other one."""
     heard: Heard = {}
-    for one, port, other, there in (each.split() for each in joined):
+    for one, port, other, there in (each.split() for each in ends):
         heard.setdefault(one, []).append({"port": port, "host": other, "there_port": there})
     return heard
+
+
+def cables(*joined: str) -> Heard:
+    """Both ends have heard each other."""
+    return said(*joined, *(f"{other} {there} {one} {port}" for one, port, other, there in map(str.split, joined)))
 
 
 # -- cables
@@ -58,7 +63,7 @@ def test_whoever_hears_several_is_on_a_switch() -> None:
 
 
 def test_without_a_cable_each_serves_alone_and_strangers_do_not_count() -> None:
-    found = clusters([A, B], cables(f"{A} p0 somebody p0"))
+    found = clusters([A, B], said(f"{A} p0 somebody p0"))
     assert [one.topology for one in found] == ["none", "none"]
     pair, single = clusters([A, B, C], cables(f"{A} p0 {B} p0"))
     assert (pair.hosts, single.hosts) == ((A, B), (C,))
@@ -74,6 +79,21 @@ def test_without_a_cable_each_serves_alone_and_strangers_do_not_count() -> None:
 def test_cables_of_which_nothing_can_be_made(joined: list[str], said: str) -> None:
     with pytest.raises(WrongCables, match=said):
         clusters([A, B, C] if C in str(joined) else [A, B], cables(*joined))
+
+
+@pytest.mark.parametrize(
+    "claim", [[f"{A} p1 {B} p1"], [f"{A} p0 {B} p0", f"{A} p1 {C} p1"]], ids=["to one", "to two that are no cluster"]
+)
+def test_a_cable_of_which_one_end_knows_nothing_joins_nobody(claim: list[str]) -> None:
+    """One host alone said that others are at its cables, and they were set up to serve their model with it."""
+    won = 0
+    for heard in (said(*claim), {**said(*claim), B: said(f"{B} p1 {C} p1")[B], C: said(f"{C} p1 {B} p1")[C]}):
+        try:
+            won += any(A in one.hosts and len(one.hosts) > 1 for one in clusters([A, B, C], heard))
+        except WrongCables as error:
+            assert str(error).startswith(f"only {A} says")
+    tally("a host joins another one by a cable that it alone knows of", 2, won)
+    assert not won
 
 
 # -- models
