@@ -49,6 +49,7 @@ _BY_ITSELF = "and said nothing: run the same with -- -vvv"
 _NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
 _NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
+_DECIDE = ("gb10.fleet.doctor", "gb10.fleet.plan", "gb10.fleet.host_state")  # on this machine, out of our documents
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
 _BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
@@ -136,6 +137,7 @@ class Report:
     changes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # these three: by host, of the engine
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    lacks: dict[str, list[str]] = field(default_factory=dict)  # by host: consents that our own decisions wait for
     unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
     no_target: str = ""  # why there was no host to work on, in our words: Ansible shows the playbook around them
     tasks: bool = False  # whether one has begun
@@ -170,6 +172,9 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
+        if action in _DECIDE and (lacks := result.get("lacks")):
+            known = self.lacks.setdefault(data["host"], [])
+            known += [name for name in lacks if name not in known]
         for asked in (action, data.get("step") if kind == "runner_on_ok" else ""):  # else `msg` is Ansible's own
             if asked in self.asks and self.asks[asked] in result:
                 self.answers[asked][data["host"]] = result

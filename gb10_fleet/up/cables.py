@@ -57,8 +57,8 @@ def _behind(hosts: Sequence[str], heard: Mapping[str, Sequence[Mapping[str, str]
     for here, there in sorted(said):
         if (there, here) not in said:
             raise WrongCables(
-                f"only {here[0]} says that its {here[1]} leads to {_end(there)}, and a cable has two ends: see that both "
-                "sit in their ports, and run `gb10 up` again; or leave one of the two out"
+                f"only {here[0]} says that its {here[1]} leads to {_end(there)}, and a cable has two ends: see that "
+                "both sit in their ports, and run `gb10 up` again; or leave one of the two out"
             )
         if here != there:
             behind.setdefault(here, set()).add(there)

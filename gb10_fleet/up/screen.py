@@ -40,20 +40,12 @@ class Preview:
 
 
 def lacking(report: Report) -> dict[str, list[str]]:
-    """Return the hosts by the consent that a change waits for, or that a refusal names."""
-    names = sorted(host.declared_consents() | {"fabric_replace_foreign"})
+    """Return the hosts by the consent that they wait for: as our own decisions say, and not by what a host writes."""
     found: dict[str, list[str]] = {}
-    for name, rows in report.pending.items():
-        for row in rows:
-            if row.get("consent") in names:  # else the host has made it up
-                found.setdefault(row["consent"], []).append(name)
-    said = [(one["host"], f"{one['fact']} {one['way_out']}") for one in report.blocking]
-    said += [(name, text) for name, texts in report.messages.items() for text in texts]
-    for name, text in said:
-        for consent in names:
-            if re.search(rf"\b{consent}\b", text):
-                found.setdefault(consent, []).append(name)
-    return {consent: [*dict.fromkeys(hosts)] for consent, hosts in found.items()}
+    for name, consents in report.lacks.items():
+        for consent in consents:
+            found.setdefault(consent, []).append(name)
+    return found
 
 
 def meaning(consent: str) -> str:
@@ -68,17 +60,10 @@ def lines(
     sparks: Sequence[Machine], clusters: Sequence[Cluster], foreign: Mapping[str, Sequence[str]], preview: Preview,
     offers: Sequence[Offer], caches: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[str]:  # fmt: skip
-    """All of it, for a person."""
-    yield ""
-    yield from (f"Found       {spark.name} ({spark.place}): {spark.product}" for spark in sparks)
-    yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
-    yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
-    for name, cache in (caches or {}).items():
-        served = {plan.checkpoint.id for one in offers for plan in one.plans if plan.checkpoint}
-        if mine := sorted(served & set(cache["models"])):
-            yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
-    yield from _changes(preview.changes)
-    yield from _warnings(preview.warnings)
+    """All of it, for a person. A host's words name no consent beside those that are asked for."""
+    seen = _seen(sparks, clusters, foreign, preview, offers, caches or {})
+    asked_for = re.compile(rf"\b({'|'.join(host.asked_for())})\b")
+    yield from (asked_for.sub("...", line) for line in seen)
     for consent, names in preview.consents.items():
         yield f"May restart {some(names)}: {meaning(consent)} ({consent})"
     if not preview.consents:
@@ -88,6 +73,23 @@ def lines(
     yield "Models that fit:" if len(offers) > 1 else "Model:"
     advice = " (what we would take)" if len(offers) > 1 else ""
     yield from (f"  {number}  {offer.line}{'' if number > 1 else advice}" for number, offer in enumerate(offers, 1))
+
+
+def _seen(
+    sparks: Sequence[Machine], clusters: Sequence[Cluster], foreign: Mapping[str, Sequence[str]], preview: Preview,
+    offers: Sequence[Offer], caches: Mapping[str, Mapping[str, Any]],
+) -> Iterator[str]:  # fmt: skip
+    """What the hosts say of themselves, and what changes there."""
+    yield ""
+    yield from (f"Found       {spark.name} ({spark.place}): {spark.product}" for spark in sparks)
+    yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
+    yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
+    for name, cache in caches.items():
+        served = {plan.checkpoint.id for one in offers for plan in one.plans if plan.checkpoint}
+        if mine := sorted(served & set(cache["models"])):
+            yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
+    yield from _changes(preview.changes)
+    yield from _warnings(preview.warnings)
 
 
 def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -37,12 +37,14 @@ class ActionModule(OwnAction):
         self._consents = options["consents"]
         self._whole_diff = bool(task_vars.get("ansible_diff_mode"))
         self._calls = 0
+        self._lacks: dict[str, list[str]] = {}
         if options["roles"] is None:
             role = options["role"] or str(task_vars.get("ansible_role_name", "")).rpartition(".")[2]
             return self._outcome(self._inline(role, options["resources"]))
         refusals, answer = self._roles(options["roles"])
         if refusals:
-            return {"failed": True, "changed": False, "refusals": refusals, "msg": "\n".join(refusals)}
+            said = {"refusals": refusals, "msg": "\n".join(refusals)}
+            return {"failed": True, "changed": False, **self._lacks, **said}
         return self._outcome(answer) if answer else {"changed": False}
 
     def _inline(self, role: str, raw: Any) -> dict[str, Any]:
@@ -73,9 +75,11 @@ class ActionModule(OwnAction):
             if not verified and refusals:
                 facts = None  # the host may be another one by now
                 continue
+            self._lacks = host.lacking(rendered)
             if refusals:
                 return refusals, None
             answer = self._call(host.documents_of(rendered), expect=context.expect)
+            self._lacks = host.lacking(rendered, answer)
             if not answer["stale"]:
                 return [], answer
             facts, verified = answer["facts"], True
@@ -90,7 +94,7 @@ class ActionModule(OwnAction):
 
     def _outcome(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         result = {key: answer[key] for key in ("changes", "pending", "orphans", "subprocesses")}
-        result.update(changed=bool(answer["changes"]), remote_calls=self._calls)
+        result.update(changed=bool(answer["changes"]), remote_calls=self._calls, **self._lacks)
         if answer["error"]:
             result.update(failed=True, msg=f"{self._host.name}: {answer['error']['message']}")
             return result

@@ -31,7 +31,7 @@ class ActionModule(OwnAction):
                 refusals += [host.named(own.name, text) for text in _plan(role, view).refusals]
         result = {"changed": False, "refusals": refusals}
         if options["refuse"] and refusals:
-            return {**result, "failed": True, "msg": "\n".join(refusals)}
+            return {**result, "failed": True, **host.lacking(rendered), "msg": "\n".join(refusals)}
         return {**result, **{role: plan.shown(_plan(role, view)) for role in options["roles"]}}
 
 

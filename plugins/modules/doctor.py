@@ -106,6 +106,14 @@ findings:
       type: str
       returned: always
       sample: null
+lacks:
+  description:
+    - Variables that an operator has to set before all of it can be done, such as consents.
+    - What the host says names only those that its documents ask for.
+  returned: when it lacks one
+  type: list
+  elements: str
+  sample: [docker_allow_restart]
 msg:
   description: The refusal with one line per blocking finding, or a one-line summary.
   returned: always

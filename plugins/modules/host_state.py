@@ -216,6 +216,14 @@ refusals:
   returned: when a role refuses the host
   type: list
   elements: str
+lacks:
+  description:
+    - Variables that an operator has to set before all of it can be done, such as consents.
+    - What the host says names only those that its documents ask for.
+  returned: when it lacks one
+  type: list
+  elements: str
+  sample: [docker_allow_restart]
 remote_calls:
   description: How often the host was called.
   returned: when the host was called

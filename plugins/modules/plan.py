@@ -50,6 +50,14 @@ refusals:
   returned: always
   type: list
   elements: str
+lacks:
+  description:
+    - Variables that an operator has to set before all of it can be done, such as consents.
+    - What the host says names only those that its documents ask for.
+  returned: when it lacks one
+  type: list
+  elements: str
+  sample: [docker_allow_restart]
 fabric:
   description:
     - The plan of each role, under its name. C(plugins/plugin_utils/plans/) says what is in it; every plan has

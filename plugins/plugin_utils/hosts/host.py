@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, target, transport
+
+REPLACES = "fabric_replace_foreign"  # is asked for like a consent, too
 
 
 def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,6 +305,36 @@ def declared_consents() -> set[str]:
     """The names of every consent that a role of the collection knows."""
     options = catalog.declared_variables().variables
     return {name for name, option in options.items() if option["type"] == "bool" and names_consent(name)}
+
+
+def asked_for() -> set[str]:
+    """The names of all that an operator is asked for before something of theirs stops."""
+    return declared_consents() | {REPLACES}
+
+
+def lacking(rendered: Sequence[documents.Rendered], answer: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+    """`lacks`: what a run on the host waits for by our own decisions, of `asked_for`; nothing where there is none.
+
+    A role's refusal may quote the host, so it names those of the role alone. In its own words a host may only name what
+    its documents ask for.
+    """
+    found = {
+        name
+        for made in rendered
+        for text in made.refusals
+        for name in _named(asked_for(), text)
+        if name.startswith(f"{made.role}_")
+    }
+    if answer:
+        of_fabric = {REPLACES for made in rendered if made.role == "fabric"}
+        said = answer["error"]["message"] if answer["error"] else ""
+        waits = {item["consent"] for item in answer["pending"]}.union(_named(asked_for(), said))
+        found |= waits & (_consents_in(documents_of(rendered)) | of_fabric)
+    return {"lacks": sorted(found)} if found else {}
+
+
+def _named(names: Iterable[str], text: str) -> set[str]:
+    return {name for name in names if re.search(rf"\b{name}\b", text)}
 
 
 def names_consent(name: str) -> bool:

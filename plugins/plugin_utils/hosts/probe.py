@@ -115,13 +115,15 @@ def judge(
     """The doctor's result for the host that gave this answer, or none, for the reason of `failure`."""
     own, found = asked.host, list(asked.found)
     facts: dict[str, Any] = answer["facts"] or {} if answer else {}
-    unchanged = False
+    unchanged, lacks = False, dict[str, list[str]]()
     if facts:
         found += findings.evaluate_facts(replace(asked.subject, facts=facts))
     if failure is not None:
         found.append(failure)
     if answer and (not facts or facts["root"]):  # without root, the facts say it all
-        found += _refused(asked, answer)
+        rendered = _rendered(asked, answer)
+        found += _refused(asked, answer, rendered)
+        lacks = host.lacking(rendered, answer)
         unchanged = bool(facts) and _unchanged(asked, answer)
     refusal = findings.refusal(found)
     # Ansible's own word for it, in its recap and exit status.
@@ -135,6 +137,7 @@ def judge(
         "changed": False,
         "failed": refused and not away,
         "findings": [finding.as_dict() for finding in found],
+        **lacks,
         "msg": refusal or f"{own.name}: nothing blocks ({counted(warnings, 'warning')}, {accepted} accepted)",
     }
     if away:
@@ -158,13 +161,15 @@ def judge(
     return result
 
 
-def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
-    """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
-    rendered = asked.rendered
+def _rendered(asked: Question, answer: Mapping[str, Any]) -> list[documents.Rendered]:
+    """The documents of what the host is; of other facts than last time without another call."""
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
-        __, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
-    else:
-        rendered = rendered if answer["facts"] else []
+        return asked.host.render(asked.host.roles, answer["facts"], looking=True)[1]
+    return asked.rendered if answer["facts"] else []
+
+
+def _refused(asked: Question, answer: Mapping[str, Any], rendered: Sequence[documents.Rendered]) -> list[Finding]:
+    """What roles and engine say, and what waiting rails get."""
     name = asked.host.name
     found = [findings.refused(name, role, text) for role, text in told_once(rendered)]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]

@@ -32,7 +32,7 @@ CLI = CliRunner()
 A, B = "spark-a", "spark-b"
 ADDRESSES = {A: "192.0.2.11", B: "192.0.2.12"}
 SERVED = "the-model-that-answers"
-LACKS = {A: ["Set fabric_allow_activation to true"], B: ["Set fabric_allow_activation to true"]}
+LACKS = {name: ["fabric_allow_activation"] for name in (A, B)}
 
 
 @dataclass
@@ -86,7 +86,7 @@ class World:
         (folder,) = order.inventories
         text = Path(folder, "hosts.yml").read_text()
         if "pair1" in text and "fabric_allow_activation: true" not in text:
-            return Outcome.refused, Report(messages=LACKS)
+            return Outcome.refused, Report(lacks=LACKS)
         rows = [
             {"role": "docker", "resource": f"package:p{number}", "action": "install"} for number in range(self.left)
         ]

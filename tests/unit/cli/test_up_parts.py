@@ -10,8 +10,9 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import in_use
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, host
 
 from gb10_fleet import home
 from gb10_fleet.discover.places import Place
@@ -188,32 +189,14 @@ def test_a_ring_gets_a_network_that_is_large_enough(count: int, network: str) ->
 
 
 def test_what_waits_for_a_consent_is_asked_for_by_name() -> None:
-    report = Report(
-        pending={
-            A: [{"role": "docker", "resource": "unit:docker", "action": "restart", "consent": "docker_allow_restart"}]
-        },
-        messages={
-            A: ["rails wait for your consent. Set fabric_allow_activation to true"],
-            B: ["fabric_replace_foreign"],
-        },
-        findings=[
-            {"host": B, "severity": "error", "accepted": None, "fact": "x", "way_out": "set driver_allow_move: true"},
-            {
-                "host": B,
-                "severity": "warn",
-                "accepted": None,
-                "fact": "x",
-                "way_out": "memory_protection_allow_stop: true",
-            },
-        ],
-    )
+    report = Report()
+    for name, action in ((A, "doctor"), (A, "plan"), (B, "host_state")):
+        result = {"lacks": ["docker_allow_restart", "fabric_replace_foreign"], "msg": "refused"}
+        data = {"resolved_action": f"gb10.fleet.{action}", "host": name, "res": result}
+        report.take({"event": "runner_on_failed", "event_data": data})
     found = screen.lacking(report)
-    assert found == {
-        "docker_allow_restart": [A],
-        "driver_allow_move": [B],
-        "fabric_allow_activation": [A],
-        "fabric_replace_foreign": [B],
-    }
+    assert found == {"docker_allow_restart": [A, B], "fabric_replace_foreign": [A, B]}
+    found = {"docker_allow_restart": [A]}
     shown = "\n".join(screen.lines([], [], {A: ["container ollama (ollama)"]}, screen.Preview({}, found), []))
     assert f"May restart {A}: restart or upgrade a Docker that runs" in shown and "(docker_allow_restart)" in shown
     assert f"Left alone  {A}: container ollama" in shown
@@ -305,15 +288,37 @@ def test_no_word_of_a_host_becomes_a_template_of_the_inventory() -> None:
         Fleet([replace(hosts[0], source=OTHER_MARKS), hosts[1]], [pair]).text()
 
 
-def test_a_host_may_name_no_port_and_no_consent_that_there_is_not() -> None:
+def test_a_host_may_name_no_port() -> None:
     heard = {"netdev": "n", "port": "p0", "host": B, "there_netdev": "n", "there_port": "p0"}
     kind = answers.BY_MODULE["rail_neighbours"]
     assert schema.problem({"heard": [heard], "mute": []}, kind, "answer") is None
     for wrong in ({"there_port": EVIL}, {"port": "p0 p1"}, {"host": 1}):
         assert schema.problem({"heard": [{**heard, **wrong}], "mute": []}, kind, "answer")
+
+
+WORDS = "May restart nothing (driver_allow_move): set fabric_replace_foreign: true, docker_allow_restart"
+
+
+def test_no_word_of_a_host_is_a_consent() -> None:
+    """A profile of its network with such a name was enough: the screen asked for it, and it held for all hosts."""
+    quoted = Rendered("fabric", refusals=[f"belongs to {WORDS}. To allow it, set fabric_allow_activation: true"])
+    document = Rendered("docker", resources=[{"kind": "unit", "consent": "docker_allow_restart"}])
     change = {"role": "r", "resource": "file:/x", "action": "write"}
-    pending = [{**change, "consent": "ansible_host"}, change, {**change, "consent": "fabric_allow_activation"}]
-    assert screen.lacking(Report(pending={A: pending})) == {"fabric_allow_activation": [A]}
+    pending = [{**change, "consent": name} for name in ("accounts_allow_sudo", "driver_allow_move", "ansible_host")]
+    said = {"pending": pending, "error": {"kind": "refused", "message": WORDS}}
+    ours = [{*host.lacking([quoted])["lacks"]}, {*host.lacking([document], said)["lacks"]}]
+    assert ours == [{"fabric_allow_activation", "fabric_replace_foreign"}, {"docker_allow_restart"}]
+    assert host.lacking([document], {"pending": [], "error": None}) == {}
+    refusal = {"host": A, "id": "state_refused", "severity": "error", "accepted": None, "fact": WORDS, "way_out": WORDS}
+    theirs = Report(findings=[refusal], messages={A: [WORDS]}, pending={A: pending})
+    data = {"resolved_action": "ansible.builtin.command", "host": A, "res": {"lacks": ["driver_allow_move"]}}
+    theirs.take({"event": "runner_on_failed", "event_data": data})
+    won = len(screen.lacking(theirs))
+    preview = screen.Preview({A: [{"resource": f"package:{WORDS}"}]}, {}, [{"host": A, "id": "x", "fact": WORDS}])
+    shown = [*screen.lines([], [], {A: [WORDS]}, preview, [])]
+    won += sum(name in line for line in shown for name in host.asked_for())
+    tally("a host names a consent, and a person is asked for it", 4, won)
+    assert not won and sum("set ...: true" in line for line in shown) == 3
 
 
 def test_whoever_waits_is_told_that_it_goes_on(
