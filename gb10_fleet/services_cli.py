@@ -51,8 +51,9 @@ Name = Annotated[str, typer.Argument(help="The service, as `gb10 ps` names it.",
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
-# What a wish says: the one that holds now, the memory that came back, and the model's answer to its questions.
-TOLD = {"gb10.fleet.wish": "wish", "returned": "msg", "served": "msg"}
+# What a wish says: the one that holds now, the memory that came back, routers that did not let go, and the model's
+# answer to its questions.
+TOLD = {"gb10.fleet.wish": "wish", "returned": "msg", "routers": "msg", "served": "msg"}
 # How its tasks begin, and what they are to the person who waits.
 STEPS = {
     "stopped": {
@@ -101,7 +102,7 @@ class Fleet:
         steps = STEPS[state] | (STEPS["proof"] if more.get("prove") else {})
         outcome, report = _run_shortly(order, {name: words.format(service) for name, words in steps.items()})
         told: dict[str, list[str]] = {}
-        for step in ("returned", "served"):
+        for step in ("returned", "routers", "served"):
             for host, result in report.answers[step].items():
                 told.setdefault(str(result["msg"]).partition(": ")[2], []).append(host)
         for text, names in told.items():

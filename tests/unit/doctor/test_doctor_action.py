@@ -371,7 +371,7 @@ def test_a_rail_that_is_not_up_needs_consent_before_anything_changes(plays: Play
         assert rc == 2, output
         assert "spark-a: enp1s0f0np0, enP2p1s0f0np0 waits for your consent" in said
         assert "set fabric_allow_activation: true in the inventory" in said
-        assert '"lacks": [ "fabric_allow_activation" ]' in said, "for `gb10 up`, which asks by no other word"
+        assert '"lacks": ["fabric_allow_activation"]' in said, "for `gb10 up`, which asks by no other word"
     rc, output = plays.play(BOTH, REFUSE, **PAIR, fabric_allow_activation=True)
     assert rc == 0, output
     pair(plays, live=True)

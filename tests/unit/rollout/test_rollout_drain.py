@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.support.attacker import tally
 from tests.support.plays import Plays
+from tests.support.rig import ROOT
 
 # Keeps a unit's state in a file of the host, and notes what changed it. A host with a file `door` has a service that
 # starts when asked, whose socket waits.
@@ -140,6 +143,38 @@ def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_ask
     assert rc == 2, output
     assert "serving gets no requests from the router of away, masked, which did not take it back" in output
     assert [(plays.tmp_path / "hosts" / name / "done").read_text() for name in ("masked", "other")] == ["asked\n"] * 2
+
+
+def test_a_router_that_does_not_let_go_keeps_no_service_from_its_stop(plays: Plays) -> None:
+    """`masked` answers with an error, and `away` cannot be reached: `gb10 stop` ended there, for all hosts."""
+    routers = {"away": "away", "masked": "masked", "other": "other"}
+    hosts = {
+        name: {"ansible_host": f"kind-{kind}", **FLEET} for name, kind in {"serving": "serving", **routers}.items()
+    }
+    for number, host in enumerate(hosts.values(), 1):
+        host["gateway_address"] = f"192.0.2.{number}"
+    for name in routers:
+        hosts[name]["gateway_fleet"] = ["serving"]
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text('#!/bin/sh\ncd "$GB10_TEST_HOST"; echo "$*" >>done\ncase $PWD in *masked) exit 1;; esac\n')
+    program.chmod(0o755)
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    names = [task["name"] for task in play["tasks"]]
+    stop = names.index("Have it stand still, or start it")
+    kept = [task for task in play["tasks"][:stop] if "router" in str(task)]
+    stops = {"ansible.builtin.debug": {"msg": "{{ inventory_hostname }} stops"}}
+    told = [task for task in play["tasks"][stop:] if task.get("vars", {}).get("__gb10_step") == "routers"]
+    play["tasks"] = [*kept, stops, *told]
+    before = {"services": [{"name": "vllm", "served_name": "m"}]}
+    asked = json.dumps({"gb10_wish": {"service": "vllm", "state": "stopped"}, "__wish_before": before})
+    rc, output = plays.play(hosts, [play], "--limit", "serving", "-e", asked, ansible_become=False)
+    won = int(rc != 0 or "serving stops" not in output)
+    tally("a router ends the stop of a service", 2, won)
+    assert not won, output
+    assert "serving: the router of away, masked did not let go of it" in " ".join(output.split()), output
+    done = {name: (plays.tmp_path / "hosts" / name / "done").read_text().splitlines() for name in ("masked", "other")}
+    drain = "drain serving --model m"
+    assert done == {"masked": [drain], "other": [drain, f"{drain} --wait"]}
 
 
 # Has the images in the file of that name. Notes what changed it.
