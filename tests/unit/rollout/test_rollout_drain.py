@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.attacker import tally
 from tests.support.plays import Plays
 from tests.support.rig import ROOT
 
@@ -168,9 +167,7 @@ def test_a_router_that_does_not_let_go_keeps_no_service_from_its_stop(plays: Pla
     before = {"services": [{"name": "vllm", "served_name": "m"}]}
     asked = json.dumps({"gb10_wish": {"service": "vllm", "state": "stopped"}, "__wish_before": before})
     rc, output = plays.play(hosts, [play], "--limit", "serving", "-e", asked, ansible_become=False)
-    won = int(rc != 0 or "serving stops" not in output)
-    tally("a router ends the stop of a service", 2, won)
-    assert not won, output
+    assert rc == 0 and "serving stops" in output, output
     assert "serving: the router of away, masked did not let go of it" in " ".join(output.split()), output
     done = {name: (plays.tmp_path / "hosts" / name / "done").read_text().splitlines() for name in ("masked", "other")}
     drain = "drain serving --model m"
