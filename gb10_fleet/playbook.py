@@ -297,6 +297,7 @@ def _brief(result: Mapping[str, Any], silent: str) -> str:
 
 Runner = Callable[..., Any]
 Watch = Callable[[Mapping[str, Any]], None]
+SECOND = {"event": "second"}  # another second has gone by; no event of Ansible's
 
 
 def run(
@@ -310,8 +311,8 @@ def run(
 ) -> tuple[Outcome, Report]:
     """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
 
-    `watch` sees every event, and the private directory is made in `folder`. `cancel` is asked once a second whether to
-    end it; without it, a signal does.
+    `watch` sees every event, and SECOND once a second; the private directory is made in `folder`. `cancel` is asked
+    once a second whether to end it; without it, a signal does.
     """
     report = Report(listed=order.lists, asks=order.asks)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
@@ -322,6 +323,12 @@ def run(
             if watch is not None:
                 watch(event)
             return stored
+
+    def ended() -> bool:
+        if watch is not None:
+            with one_at_a_time:
+                watch(SECOND)
+        return canceled()
 
     with (
         tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private,
@@ -341,7 +348,7 @@ def run(
             envvars={**_environment(quiet), **order.environment},
             settings={"suppress_output_file": True, "pexpect_timeout": 1},
             event_handler=handle,
-            cancel_callback=canceled,
+            cancel_callback=ended,
             timeout=order.timeout_s,
             quiet=quiet,
         )

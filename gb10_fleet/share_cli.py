@@ -218,7 +218,7 @@ class _Share:
         self._bring(after, before)
         urls = [f"https://{in_url(address)}:{_PORT}/v1" for address in addresses.values()]
         lines = _how(name, urls, keys[name], self.kept.trusted, self._tried(addresses, keys[name]))
-        self.person.say(*(to_paste(self.order, line) for line in lines))
+        self.person.show(*(to_paste(self.order, line) for line in lines))
         return {"client": name, "addresses": urls, "key": keys[name], "trust": str(self.kept.trusted)}
 
     def _addresses(self, *, ours: bool) -> dict[str, str]:

@@ -136,7 +136,7 @@ def _applied(order: Order, person: Person) -> dict[str, Any]:
             text = look.silent or "there is no switch to change, or a host gave no answer: gb10 switch check says more"
             raise Stop(f"{text}. Nothing was changed", Outcome.unreachable)
         changes, left = _plan(look)
-        person.say(*(one.command for one in changes), *left)
+        person.show(*(one.command for one in changes), *left)
         if not changes:
             person.say(f"{look.state.name}: nothing to change" if not left else "nothing was changed")
             return asdict(applying.Applied())

@@ -67,7 +67,7 @@ def up(
         list[str] | None,
         typer.Argument(
             metavar="ADDRESS...",
-            help="Names or addresses of the Sparks. None: this one, or look for them.",
+            help="Names or addresses of the Sparks, or USER@ADDRESS. None: this one, or look for them.",
             show_default=False,
         ),
     ] = None,
@@ -119,7 +119,7 @@ class _Up:
         from gb10_fleet.up import search, written
 
         try:
-            named = places.places(where)
+            named = places.places(self._without_user(where))
             known = written.read(home.inventory())
             mine = [host.place for host in known.hosts if host.place] if known else []
             new = [place for place in named if place not in mine]
@@ -143,6 +143,16 @@ class _Up:
                 f"{error.filename} is not on this machine: install the client of OpenSSH", Outcome.failed
             ) from None
         return self._begin(found, known)
+
+    def _without_user(self, where: Sequence[str]) -> list[str]:
+        """Take USER@ADDRESS as ssh does; one user is the whole fleet's."""
+        users = {word.rpartition("@")[0]: word for word in where if "@" in word[1:]}
+        if self.user:
+            users.setdefault(self.user, "")
+        if len(users) > 1:
+            raise typer.BadParameter(f"{', '.join(sorted(users))}: one user logs in to all Sparks; say -u USER")
+        self.user = next(iter(users), None)
+        return [word.rpartition("@")[2] if "@" in word[1:] else word for word in where]
 
     # -- a fleet that is not set up yet, or gets another host or model
 
@@ -304,12 +314,10 @@ class _Up:
                 words = " ".join(f"--allow {name}" for name in lacking)
                 raise Stop(f"needs your consent: say {words} (docs/consent.md). Nothing was changed", Outcome.refused)
             return offers[0]
-        said = self.person.ask(screen.question(offers, consents), "say --yes").lower()
-        if len(offers) == 1 and said in ("y", "yes"):
-            return offers[0]
-        if len(offers) > 1 and said.isdigit() and 0 < int(said) <= len(offers):
-            return offers[int(said) - 1]
-        raise Stop("nothing was changed", Outcome.refused)
+        by_answer = {str(number): offer for number, offer in enumerate(offers, 1)}
+        if len(offers) == 1:
+            by_answer = dict.fromkeys(("y", "yes"), offers[0])
+        return self.person.choose(screen.question(offers, consents), "say --yes", by_answer.get)
 
     # -- a fleet with an inventory
 
@@ -323,9 +331,8 @@ class _Up:
         left = {name: rows for name, rows in report.changes.items() if rows}
         self.said["changes"] = left
         if not left and _is_proven(fleet):
-            self.person.say(
-                "Nothing to do: all is set up, and the last proof was healthy.", *self._use(fleet, _last_proof())
-            )
+            self.person.say("Nothing to do: all is set up, and the last proof was healthy.")
+            self.person.show(*self._use(fleet, _last_proof()))
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
         self.person.say(f"Going on with {home.inventory()}: {what} left.")
@@ -360,7 +367,8 @@ class _Up:
         if outcome is not Outcome.done:
             self._refuse(outcome, report, home.inventory(), "Run `gb10 up` again: it goes on where it stopped")
         proof = Path(report.evidence or _last_proof())
-        self.person.say(f"Proven: {proof}/index.html", "", *self._use(fleet, proof))
+        self.person.say(f"Proven: {proof}/index.html", "")
+        self.person.show(*self._use(fleet, proof))
         return outcome
 
     def _use(self, fleet: Fleet, proof: Path) -> Iterator[str]:

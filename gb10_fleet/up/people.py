@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import getpass
 import json
+import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.playbook import Outcome
 
+_Choice = TypeVar("_Choice")
 _QUIET_S = 30  # whoever waits longer than that asks whether it hangs
 
 
@@ -35,6 +39,22 @@ def stopped(stop: Stop, as_json: bool) -> NoReturn:
     raise typer.Exit(stop.outcome) from None
 
 
+def _folded(line: str, width: int) -> str:
+    """At most so many columns, where words and commands in backticks allow it; 0: as it is."""
+    if not 0 < width < len(line):
+        return line
+    first = re.match(r" *(\S+  +)?", line)
+    indent = " " * min(first.end() if first else 0, width // 2)
+    whole = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", "\0"), line)
+    rows = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(rows).replace("\0", " ")
+
+
+def is_yes(said: str) -> bool | None:
+    """Tell a yes from what is no answer, for `Person.choose`."""
+    return True if said in ("y", "yes") else None
+
+
 @dataclass
 class Person:
     """`yes`: the answer to the last question is given already. `quiet`: standard output is for a program."""
@@ -42,24 +62,49 @@ class Person:
     yes: bool = False
     quiet: bool = False
     asked: list[str] = field(default_factory=list)
+    _began_s: float = field(default_factory=time.monotonic)  # the part of the work
+    _told_s: float = field(default_factory=time.monotonic)
 
     def say(self, *lines: str) -> None:
+        """What a person reads: on a terminal no word is cut, and what goes on stands below its own column."""
+        stream = sys.stderr if self.quiet else sys.stdout
+        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        for line in lines:
+            print(_folded(printable(line), width), file=stream, flush=True)
+
+    def show(self, *lines: str) -> None:
+        """What a person pastes: never folded."""
         for line in lines:
             print(printable(line), file=sys.stderr if self.quiet else sys.stdout, flush=True)
 
     def begin(self, what: str) -> None:
         """Name a part of the work that takes longer than ten seconds, with the time."""
+        self._began_s = self._told_s = time.monotonic()
         self.say(f"  {time.strftime('%H:%M')}  {what}")
+
+    def still(self) -> None:
+        """Say that the part goes on, where nothing was said for long."""
+        if (now_s := time.monotonic()) - self._told_s > _QUIET_S:
+            self._told_s = now_s
+            self.say(f"  {time.strftime('%H:%M')}  still at it, for {now_s - self._began_s:.0f} s")
 
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
         self._there(question, way_out)
         return input(f"{printable(question)} ").strip()
 
+    def choose(self, question: str, way_out: str, chosen: Callable[[str], _Choice | None]) -> _Choice:
+        """Ask until the answer is a choice; Stop at a no. `chosen` takes an answer in small letters, None: not one."""
+        while (said := self.ask(question, way_out).lower()) not in ("n", "no", ""):
+            if (choice := chosen(said)) is not None:
+                return choice
+            self.say(f"{said!r} is none of the answers.")
+        raise Stop("nothing was changed", Outcome.refused)
+
     def consent(self, question: str) -> None:
-        """Stop where the answer is not yes."""
-        if not self.yes and self.ask(f"{question} [y]es or [n]o:", "say --yes").lower() not in ("y", "yes"):
-            raise Stop("nothing was changed", Outcome.refused)
+        """Stop where the answer is no."""
+        if not self.yes:
+            self.choose(f"{question} [y]es or [n]o:", "say --yes", is_yes)
 
     def secret(self, question: str, way_out: str) -> str:
         self._there(question, way_out)
@@ -79,17 +124,13 @@ class Progress:
 
     def __init__(self, person: Person, steps: Mapping[str, str] | None = None) -> None:
         self._person, self._left = person, dict(steps or {})  # what has not begun yet
-        self._began_s = self._told_s = time.monotonic()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take one event of a run."""
-        if event.get("event") != "playbook_on_task_start":
-            return
-        now_s = time.monotonic()
         task = str(event.get("event_data", {}).get("task", ""))
-        words = self._left.pop(next((name for name in self._left if task.startswith(name)), ""), "")
-        if not words and now_s - self._told_s > _QUIET_S:
-            words = f"still at it, for {now_s - self._began_s:.0f} s"
+        begins = event.get("event") == "playbook_on_task_start"
+        words = self._left.pop(next((name for name in self._left if begins and task.startswith(name)), ""), "")
         if words:
-            self._told_s = now_s
             self._person.begin(words)
+        else:
+            self._person.still()

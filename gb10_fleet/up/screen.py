@@ -65,7 +65,7 @@ def lines(
     asked_for = re.compile(rf"\b({'|'.join(host.asked_for())})\b")
     yield from (asked_for.sub("...", line) for line in seen)
     for consent, names in preview.consents.items():
-        yield f"May restart {some(names)}: {meaning(consent)} ({consent})"
+        yield f"May restart {some(sorted(names))}: {meaning(consent)} ({consent})"
     if not preview.consents:
         yield "May restart nothing that runs now"
     yield "Later       `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
@@ -104,12 +104,12 @@ def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         hosts[f"published vulnerabilities in {what}"] = [*dict.fromkeys(each["host"] for each in old)]
     yield from (f"Warning     {some(names)}: {fact}" for fact, names in hosts.items())
     if findings:
-        yield "            `gb10 doctor` says the fix of each warning, when all is set up"
+        yield "            No warning stops the set-up; `gb10 doctor` says the fix of each afterwards"
 
 
 def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     same: dict[str, list[str]] = {}
-    for name, rows in changes.items():
+    for name, rows in sorted(changes.items()):
         if rows:
             same.setdefault(_counts(rows), []).append(name)
     yield from (f"Changes     {some(names)}: {what}" for what, names in same.items())

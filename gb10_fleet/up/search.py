@@ -19,7 +19,7 @@ from gb10_fleet.discover.host_keys import Keys
 from gb10_fleet.discover.machines import Machine
 from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Outcome
-from gb10_fleet.up.people import Person, Stop
+from gb10_fleet.up.people import Person, Stop, is_yes
 
 HERE = Place("localhost", named=False)
 TRIES = 3  # of a password, as sudo
@@ -119,14 +119,15 @@ def _vouched(
     which = "Is this your Spark, with its key? [y]es or [n]o:"
     if len(new) > 1:
         which = "Are these your Sparks, with their keys? [y]es, [n]o, or the numbers of those that are, such as `1 2`:"
-    said = person.ask(which, "say --fingerprint SHA256:... for each")
-    if said.lower() in ("y", "yes"):
-        return vouched | set(new)
-    chosen = {int(word) for word in re.split(r"[ ,]+", said) if word.isdigit()}
-    mine = {place for number, place in enumerate(new, 1) if number in chosen}
-    if not mine:
-        raise Stop("nothing was changed: no host key was accepted", Outcome.refused)
-    return vouched | mine
+    by_number = {str(number): place for number, place in enumerate(new, 1)}
+
+    def chosen(said: str) -> set[Place] | None:
+        if is_yes(said):
+            return set(new)
+        words = re.findall(r"[^ ,]+", said)
+        return {by_number[word] for word in words} if words and by_number.keys() >= set(words) else None
+
+    return vouched | person.choose(which, "say --fingerprint SHA256:... for each", chosen)
 
 
 def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:

@@ -879,3 +879,15 @@ def test_no_word_that_a_command_hands_over_is_a_template() -> None:
     trusted = [text for text in texts if is_trusted_as_template(text)]
     tally("a word of a host becomes a template on the controller", len(texts), len(trusted))
     assert taken == [dict(order.variables)] and not trusted
+
+
+def test_whoever_watches_a_run_hears_each_second() -> None:
+    """A task that downloads for minutes has no event in between."""
+    heard: list[Any] = []
+
+    def runner(**call: Any) -> SimpleNamespace:
+        assert not call["cancel_callback"]()
+        return SimpleNamespace(rc=0, status=None)
+
+    playbook.run(Order("p", ["i"]), runner=runner, watch=heard.append)
+    assert heard == [playbook.SECOND]

@@ -221,11 +221,20 @@ def test_nothing_is_set_up_beside_a_rollout(world: World) -> None:
 
 
 def test_a_no_and_a_check_write_nothing(world: World) -> None:
-    for typed, words, status in ((["n"], [], 4), ([""], [], 4), (["4"], [], 4), ([], ["--check"], 0)):
+    for typed, words, status in ((["n"], [], 4), ([""], [], 4), (["4", "y", "n"], [], 4), ([], ["--check"], 0)):
         world.typed = typed
         done = up(*ADDRESSES.values(), *words)
         assert done.exit_code == status and "othing was changed" in done.output, done.output
     assert not home.inventory().exists() and world.changed == []
+
+
+def test_a_user_may_stand_before_the_address(world: World) -> None:
+    world.typed = ["1"]
+    assert up(*(f"owner@{address}" for address in ADDRESSES.values())).exit_code == 0
+    assert "ansible_user: owner" in yaml.safe_dump(inventory())
+    for two in (["one@192.0.2.11", "two@192.0.2.12"], ["one@192.0.2.11", "-u", "two"]):
+        refused = up(*two)
+        assert refused.exit_code == 2 and "one user logs in to all Sparks" in " ".join(refused.output.split())
 
 
 def test_yes_is_no_consent(world: World) -> None:
@@ -468,7 +477,7 @@ def test_a_password_goes_only_to_those_that_were_said_yes_to(
     network = Network({"192.0.2.11": "secret", "192.0.2.50": "secret"})
     found = find(network, person(["1", "secret"]), tmp_path, monkeypatch)
     assert [spark.name for spark in found.sparks] == ["spark-11"] and network.sent == [("192.0.2.11", "secret")]
-    with pytest.raises(Stop, match="no host key was accepted"):
+    with pytest.raises(Stop, match="nothing was changed"):
         find(network, person(["n"]), tmp_path, monkeypatch)
 
 

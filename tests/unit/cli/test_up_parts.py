@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, h
 from gb10_fleet import home
 from gb10_fleet.discover.places import Place
 from gb10_fleet.inventory_lines import Template
-from gb10_fleet.playbook import Report
+from gb10_fleet.playbook import SECOND, Report
 from gb10_fleet.up import cli, offers, people, screen, written
 from gb10_fleet.up.cables import Cluster, WrongCables, clusters
 from gb10_fleet.up.written import Fleet, Host
@@ -326,10 +326,40 @@ def test_whoever_waits_is_told_that_it_goes_on(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
-    progress = people.Progress(people.Person(), {"Look": "looking at each Spark"})
-    for at, task in enumerate(["Look | a", "Look | b", "Write", "Write more"]):
-        now[0] = at * 20.0
-        progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
-        progress({"event": "runner_on_ok", "event_data": {"task": task}})
+    person = people.Person()
+    person.begin("working it out")
+    for part in ({}, {"Look": "looking at each Spark"}):  # two runs of one part: what counts is how long it takes
+        progress = people.Progress(person, part)
+        for task in ("Write", "Look | a", "Look | b"):
+            progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
+            for _ in range(20):
+                now[0] += 1
+                progress(SECOND)
     told = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["looking at each Spark", "still at it, for 40 s"]
+    assert told == [
+        "working it out", "still at it, for 31 s", "still at it, for 62 s",
+        "looking at each Spark", "still at it, for 31 s",
+    ]  # fmt: skip
+
+
+def test_a_long_line_is_folded_below_its_own_column_and_no_command_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    person = people.Person()
+    person.say("Later       `gb10 undo --all` puts everything back that was changed")
+    person.show(f"curl {'x' * 50} y")
+    assert capsys.readouterr().out.splitlines() == [
+        "Later       `gb10 undo --all` puts", " " * 12 + "everything back that was", " " * 12 + "changed",
+        f"curl {'x' * 50} y",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", [["y", "2"], ["0", "4", "2"]])
+def test_what_is_no_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, typed: list[str]) -> None:
+    monkeypatch.setattr(people.Person, "ask", lambda *_: typed.pop(0))
+    assert people.Person().choose("Which?", "", {"2": "second"}.get) == "second"
+    typed[:] = ["yep", "No"]
+    with pytest.raises(people.Stop, match="nothing was changed"):
+        people.Person().consent("This?")
