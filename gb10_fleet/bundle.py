@@ -77,7 +77,10 @@ def of_this_machine(inventories: Sequence[str]) -> list[str]:
 
 def parts(answers: Mapping[str, Mapping[str, Any]], evidence: Path) -> Iterator[Part]:
     """Yield all files, host by host; the proof comes last."""
-    found = why.answers({READ: answers[READ], "kept": {}}, _DAYS)
+    lost: dict[str, list[str]] = {}
+    found = why.answers({READ: answers[READ], "kept": {}}, _DAYS, lost)
+    for host, texts in lost.items():
+        yield Part(host, "why.txt", "why there are no findings", "\n".join(texts))
     for answer in found:
         said = answers[READ][answer.host]
         yield Part(answer.host, "why.txt", "findings, causes and what happened", "\n".join(why.lines(answer)))

@@ -175,7 +175,9 @@ def why(
     asked = reasons.variables(watch, load=load, image=image)
     order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj, asks=reasons.ASKS)
     outcome, report = run(order, quiet=True)
-    found = reasons.answers(report.answers, days)
+    found = reasons.answers(report.answers, days, report.messages)
+    if outcome is Outcome.done and report.messages:
+        outcome = Outcome.failed
     run_end = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
     document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **run_end}

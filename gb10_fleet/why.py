@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 EVERY_S = 5  # between two samples of a long watch
 _READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
@@ -32,14 +33,20 @@ def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> 
     return {"gb10_why_samples": math.ceil(watch_s / EVERY_S) + 1, "gb10_why_every_s": EVERY_S}
 
 
-def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:
-    """`results`: by module or step, and host."""
+def answers(results: Mapping[str, Mapping[str, Any]], days: float, lost: dict[str, list[str]]) -> list[Answer]:
+    """`results`: by module or step, and host. `lost` gets the hosts of which nothing can be told, and why."""
     rules = limits.rules()
     readings = {host: result["health"] for host, result in results[_READ].items()}
     plugs = {host: json.loads(result["msg"]) for host, result in results.get(_PLUGS, {}).items()}
     for host, result in results[_KEPT].items():
         readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
-    found = [answer(host, reading, rules, days) for host, reading in readings.items()]
+    found: list[Answer] = []
+    for host, reading in readings.items():
+        try:
+            with bounds.work():
+                found.append(answer(host, reading, rules, days))
+        except bounds.TooMuch as error:
+            lost.setdefault(host, []).append(f"{host}: {error}")
     return [replace(one, cold_power=cold_power(one, plugs.get(one.host))) for one in found]
 
 

@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host, scan, target, transport, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify_action
 
@@ -108,14 +108,17 @@ def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> boo
 def _record(
     reply: scan.Reply, timeout_s: float, cluster: str, consented: Callable[[str], bool], size: int, others: bool
 ) -> drift_report.Record:
-    answer = None
     try:
-        answer = transport.parse(reply.stdout)
-    except schema.WrongFact as error:
+        with bounds.work():
+            try:
+                answer = transport.parse(reply.stdout)
+            except schema.WrongFact:
+                raise
+            except ValueError:
+                answer = None  # the report says why
+            return drift_report.judge(reply, answer, timeout_s, cluster, consented, size, others)
+    except (schema.WrongFact, bounds.TooMuch) as error:
         return drift_report.garbled(printable(str(error)), cluster)
-    except ValueError:
-        pass  # the report says why
-    return drift_report.judge(reply, answer, timeout_s, cluster, consented, size, others)
 
 
 def _progress(done: int, total: int) -> None:

@@ -1,7 +1,8 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How much a host may send. A sick or hostile one must not eat the controller's memory or disk.
+"""How much a host may send, and how long what it sends may be worked on. A sick or hostile one must not eat the
+controller's memory, disk or time.
 
 `scan` reads its own pipes and counts. Ansible's connection plugins collect all that comes. So a process that asks one
 host gets a bound on its memory, and where one process asks many hosts (`scan.Typist`), the plugin's pipes count.
@@ -12,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -32,6 +35,7 @@ DEPTH_LIMIT = 50  # a real answer has 10
 TOO_DEEP = "its answer is nested too deeply"
 CHUNK = 2**16
 MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
+WORK_LIMIT_S = 30.0  # of computing for what one host says; a real answer takes less than one
 
 
 class TooMuch(Exception):
@@ -61,6 +65,30 @@ def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
         raise TooMuch(too_much("standard output or error", limit)) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextlib.contextmanager
+def work(limit_s: float | None = None) -> Iterator[None]:
+    """What runs within may compute for so long, WORK_LIMIT_S by default; TooMuch where it wants more.
+
+    Only what is computed counts, so a slow machine or a wait is no fault of the host. Nothing within something else; in
+    a thread nothing is counted, for a signal reaches the main one alone.
+    """
+    limit_s = limit_s or WORK_LIMIT_S
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TooMuch(f"what it says takes more than {limit_s:g} s of computing, and was left")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, limit_s, 1)  # again, should somebody within take it for an error of his
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @contextlib.contextmanager

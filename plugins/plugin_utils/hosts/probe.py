@@ -23,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
 
 CATALOGS = (
     *("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory", "thresholds"),
@@ -113,6 +113,16 @@ def judge(
     asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
 ) -> dict[str, Any]:
     """The doctor's result for the host that gave this answer, or none, for the reason of `failure`."""
+    try:
+        with bounds.work():
+            return _judged(asked, answer, failure, refuse=refuse)
+    except bounds.TooMuch as error:
+        return _judged(asked, None, asked.failure(str(error), answered=True), refuse=refuse)
+
+
+def _judged(
+    asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
+) -> dict[str, Any]:
     own, found = asked.host, list(asked.found)
     facts: dict[str, Any] = answer["facts"] or {} if answer else {}
     unchanged, lacks = False, dict[str, list[str]]()

@@ -15,6 +15,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, Cause
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
@@ -265,3 +266,20 @@ def test_a_password_of_sudo_that_is_missing_is_told_with_its_option(monkeypatch:
     result = CLI.invoke(cli.app, ["why", "spark-a", "-i", "a,"])
     assert "spark-a: no_sudo: sudo was refused: Missing sudo password" in result.output, result.output
     assert "    Fix: add -K (--ask-become-pass)" in result.output
+
+
+def test_a_host_that_takes_too_long_to_judge_is_named_and_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(host: str, *more: Any) -> Answer:
+        while host == "spark-0":
+            pass
+        return of_host(host, *more)
+
+    of_host = why.answer
+    monkeypatch.setattr(bounds, "WORK_LIMIT_S", 0.2)
+    monkeypatch.setattr(why, "answer", judged)
+    answered(monkeypatch, reading(boots=UNCLEAN), reading(boots=UNCLEAN))
+    result = CLI.invoke(cli.app, ["why", "sparks", "-i", "a,"])
+    assert result.exit_code == playbook.Outcome.failed, result.output
+    assert (
+        result.output.startswith("spark-1: likely") and "spark-0: what it says takes more than 0.2 s" in result.output
+    )

@@ -55,7 +55,7 @@ def doctor(root: Path) -> dict[str, Any]:
 
 def of_why(_root: Path) -> dict[str, Any]:
     read = {host: {"health": reading} for host, reading in READINGS.items()}
-    return {each.host: each.as_dict() for each in why.answers({"gb10.fleet.spark_facts": read, "kept": {}}, 14)}
+    return {each.host: each.as_dict() for each in why.answers({"gb10.fleet.spark_facts": read, "kept": {}}, 14, {})}
 
 
 def top(_root: Path) -> dict[str, Any]:

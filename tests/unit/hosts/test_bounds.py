@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +14,9 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import connection_loader
-from ansible_collections.gb10.fleet.plugins.action import await_boot, model_files
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan
+from ansible_collections.gb10.fleet.plugins.action import await_boot, drift, model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, probe, scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
 from tests.support.attacker import tally
 
@@ -173,3 +177,45 @@ def test_depth_has_an_end() -> None:
     bounds.fit([deep])
     with pytest.raises(bounds.TooMuch, match="nested too deeply"):
         bounds.fit({"one": [deep]})
+
+
+# -- work
+
+
+def slow(*_: Any, **__: Any) -> Any:
+    """Work without an end, that takes an error for its own once."""
+    with contextlib.suppress(Exception):
+        while True:
+            pass
+    while True:
+        pass
+
+
+def test_what_one_host_says_is_worked_on_for_so_long() -> None:
+    with pytest.raises(bounds.TooMuch, match=r"more than 0\.2 s of computing"), bounds.work(0.2):
+        slow()
+    tally("a host's words hold up the judge of all", 1, 0)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0) and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    with bounds.work(0.2):
+        select.select([], [], [], 0.5)  # to wait is no work
+
+
+def test_a_host_that_takes_too_long_to_judge_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "WORK_LIMIT_S", 0.2)
+    judge = drift_report.judge
+    monkeypatch.setattr(
+        drift_report, "judge", lambda reply, *more: (slow if reply.host == "a" else judge)(reply, *more)
+    )
+    records = [
+        drift._record(scan.Reply(host, 0, "", "", 0, 0), 1, host, lambda _name: False, 1, True) for host in ("a", "b")
+    ]
+    assert "of computing" in records[0]["silence"]["text"] and "of computing" not in records[1]["silence"]["text"]
+    failures: list[Any] = []
+
+    def of_host(_asked: Any, answer: Any, failure: Any, *, refuse: bool) -> dict[str, Any]:
+        failures.append(failure)
+        return slow() if answer else {"failed": refuse}
+
+    monkeypatch.setattr(probe, "_judged", of_host)
+    asked: Any = SimpleNamespace(failure=lambda text, answered: text)
+    assert probe.judge(asked, {"facts": {}}, None, refuse=True) == {"failed": True} and "of computing" in failures[-1]
