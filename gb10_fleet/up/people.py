@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from gb10_fleet.playbook import Outcome
 
 _Choice = TypeVar("_Choice")
+_HOW_FAR = re.compile(r"\S{1,70}: .{1,150}: \d+\.\d of \d+\.\d GB\b")  # of plans/transfer.py
 _QUIET_S = 30  # whoever waits longer than that asks whether it hangs
 
 
@@ -82,11 +83,12 @@ class Person:
         self._began_s = self._told_s = time.monotonic()
         self.say(f"  {time.strftime('%H:%M')}  {what}")
 
-    def still(self) -> None:
+    def still(self, how_far: str = "") -> None:
         """Say that the part goes on, where nothing was said for long."""
         if (now_s := time.monotonic()) - self._told_s > _QUIET_S:
             self._told_s = now_s
-            self.say(f"  {time.strftime('%H:%M')}  still at it, for {now_s - self._began_s:.0f} s")
+            more = how_far and f"; {how_far}"
+            self.say(f"  {time.strftime('%H:%M')}  still at it, for {now_s - self._began_s:.0f} s{more}")
 
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
@@ -124,13 +126,18 @@ class Progress:
 
     def __init__(self, person: Person, steps: Mapping[str, str] | None = None) -> None:
         self._person, self._left = person, dict(steps or {})  # what has not begun yet
+        self._how_far = ""  # of a download, as the run said it last
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take one event of a run."""
         task = str(event.get("event_data", {}).get("task", ""))
         begins = event.get("event") == "playbook_on_task_start"
         words = self._left.pop(next((name for name in self._left if begins and task.startswith(name)), ""), "")
+        if begins:
+            self._how_far = ""
+        elif _HOW_FAR.match(line := str(event.get("stdout", ""))):
+            self._how_far = line
         if words:
             self._person.begin(words)
         else:
-            self._person.still()
+            self._person.still(self._how_far)

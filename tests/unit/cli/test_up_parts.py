@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
 
 from gb10_fleet import home
 from gb10_fleet.discover.places import Place
@@ -340,6 +341,26 @@ def test_whoever_waits_is_told_that_it_goes_on(
         "working it out", "still at it, for 31 s", "still at it, for 62 s",
         "looking at each Spark", "still at it, for 31 s",
     ]  # fmt: skip
+
+
+def test_of_a_download_it_is_said_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    person = people.Person()
+    person.begin("downloading")
+    progress = people.Progress(person)
+    for at in (20, 40, 60):
+        now[0] = at
+        done = {"doing": "org/model from the hub", "done": at * 1e9, "total": 69e9, "at": float(at)}
+        progress({"event": "verbose", "stdout": transfer.progress(A, done, None)})
+        progress({"event": "verbose", "stdout": "[WARNING]: something else"})
+    now[0] = 80
+    progress({"event": "playbook_on_task_start", "event_data": {"task": "another"}})
+    told = [line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()]
+    how_far = "spark-a: org/model from the hub: 40.0 of 69.0 GB"
+    assert told == ["downloading", f"still at it, for 40 s; {how_far}", "still at it, for 80 s"]
 
 
 def test_a_long_line_is_folded_below_its_own_column_and_no_command_is(
