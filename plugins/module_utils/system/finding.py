@@ -92,6 +92,7 @@ _AT_OUR_END = (
 # The connection is there, and ends before a login.
 _TURNED_AWAY = re.compile(r"kex_exchange_identification: (?!banner line)", re.I)
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
+_NO_PASSWORD = "add -K (--ask-become-pass) and type the password of sudo, or -kK where SSH wants it too"  # noqa: S105
 _WRONG_SUDO = (
     "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K), or correct it"
     " where the inventory has it"
@@ -166,7 +167,7 @@ def from_failure(
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
-        typed = _WRONG_SUDO if _WRONG.search(text) else "add -K (--ask-become-pass) and type the password of sudo"
+        typed = _WRONG_SUDO if _WRONG.search(text) else _NO_PASSWORD
         way_out = (
             f"{typed}; or let"
             " this user run sudo without a password (a file in /etc/sudoers.d); "
