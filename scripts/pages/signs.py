@@ -46,7 +46,7 @@ def parts() -> dict[str, list[str]]:
 
 def _findings(rules: Rules) -> Iterator[str]:
     for name, sign in rules.signs.items():
-        filled = {**rules.limits, "unit": "gb10-vllm"}
+        filled = {**rules.limits, "unit": "gb10-vllm", "mount": "/"}
         meaning = sign["meaning"].format_map(filled)
         stop = "" if meaning.endswith(".") else "."
         begin = meaning if meaning.startswith("nvidia") else f"{meaning[0].upper()}{meaning[1:]}"

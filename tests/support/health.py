@@ -90,6 +90,10 @@ def disk(**more: Any) -> Record:
     return {**own, **more}
 
 
+def room(path: str, free_gib: float, mount: str = "/", size_gib: float = 916) -> Record:
+    return {"path": path, "mount": mount, "size_bytes": int(size_gib * GIB), "free_bytes": int(free_gib * GIB)}
+
+
 def boot(name: str, first_s: float, last_s: float, *, clean: bool | None = None, lines: Sequence[str] = ()) -> Record:
     last = [{"at_s": last_s - 1, "text": line} for line in lines]
     return {"boot": name, "first_s": first_s, "last_s": last_s, "clean": clean, "last_lines": last}

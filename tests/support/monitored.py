@@ -29,7 +29,7 @@ from lab.vendor.packages import nvidia_smi
 DRIVER = "580.142"
 FORMER, BOOT = "a" * 32, "b" * 32
 RAIL = "/sys/class/infiniband/rocep1s0f0"
-GIB_KB = 2**20
+GIB_KB, GIB = 2**20, 2**30
 MEMINFO = {
     "MemTotal": 121, "MemFree": 100, "MemAvailable": 110, "Buffers": 1, "Cached": 8, "AnonPages": 6, "Shmem": 0,
     "Slab": 4, "KernelStack": 0, "PageTables": 0, "Percpu": 0, "Hugetlb": 0, "CmaTotal": 0, "CmaFree": 0,
@@ -246,7 +246,7 @@ class Spark:
         return "" if self.unwritten else "".join(self.written.values())
 
     def _space(self, _path: str) -> Any:
-        return SimpleNamespace(f_blocks=100, f_bavail=self.free)
+        return SimpleNamespace(f_blocks=100, f_bavail=self.free, f_frsize=9 * GIB)
 
     def _collected(self) -> dict[str, str]:
         """As the files of a host: by part."""
@@ -352,7 +352,7 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
     "Gb10LogError": _log("Kernel panic - not syncing: Fatal exception in interrupt"),
     "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
-    "Gb10DiskFull": _attribute(free=4),
+    "Gb10DiskFull": _attribute(free=1),
     "Gb10Certificate": _attribute(certificate_days=5),
     "Gb10WatchdogRestarted": _restarted,
     "Gb10ServiceDown": _down,

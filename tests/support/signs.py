@@ -13,7 +13,22 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
 
 from tests.support import health
-from tests.support.health import BOOT, GIB, MEMORY, NOW, QUIET, Record, boot, disk, gpu, rail, reading, sample, serving
+from tests.support.health import (
+    BOOT,
+    GIB,
+    MEMORY,
+    NOW,
+    QUIET,
+    Record,
+    boot,
+    disk,
+    gpu,
+    rail,
+    reading,
+    room,
+    sample,
+    serving,
+)
 
 STOPPED = {"unit": "gb10-vllm.service", "role": "vllm", "state": "inactive", "file_state": "disabled", "wish": None}
 OVERRIDDEN = {
@@ -165,6 +180,11 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "fabric_half_idle": (
         Example("two rings of four Sparks, 2026-10", reading(service=OVERRIDDEN)),
         Example("a start without that line", reading(service={**OVERRIDDEN, "remark": None, "remark_text": None})),
+    ),
+    "disk_full": (
+        Example("a day on the lab's pair, a disk filled by hand", reading(rooms=[room("/var/lib/docker", 3.0)])),
+        Example("a disk of 3.7 TiB with 100 GiB left, 3 %; room for an image",
+                reading(rooms=[room("/", 100, size_gib=3700), room("/var/lib/docker", 100, size_gib=3700)])),
     ),
     "unit_stopped": (
         Example("a day on the lab's pair: stopped and disabled by hand", reading(stopped=[STOPPED])),

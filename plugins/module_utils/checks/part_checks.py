@@ -1,15 +1,17 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Detectors of rails, disks, boots and certificates."""
+"""Detectors of rails, disks and their room, boots and certificates."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.order import spans
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import GIB, short_of
 
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
@@ -193,6 +195,24 @@ def _below(spare: int | None, least: int | None) -> bool:
     return spare is not None and least is not None and spare < least
 
 
+def check_rooms(patient: Patient) -> Iterator[Said]:
+    """File systems with less than is needed, and almost nothing of their own size; each once, for who needs most."""
+    needed, least = patient.limit("minimum_free_gib"), patient.limit("cache_free")
+    short: dict[str, Said] = {}
+    for gib, room in sorted(
+        ((needed.get(room["path"], least), room) for room in patient.reading.get("rooms") or ()),
+        key=lambda each: float(each[0]),
+    ):
+        if room["free_bytes"] >= room["size_bytes"] * patient.limit("disk_free"):
+            continue
+        if fact := short_of(room["path"], room, gib):
+            severity, mount = "error" if room["free_bytes"] < least * GIB else "", shlex.quote(room["mount"])
+            short[room["mount"]] = patient.say("disk_full", fact, severity, mount=mount)
+    yield from short.values()
+    if "rooms" in patient.reading["unknown"]:
+        yield Unsure("disk_full", patient.why("rooms"))
+
+
 def check_boots(patient: Patient) -> Iterator[Said]:
     boots = patient.reading["boots"]
     if boots is None:
@@ -241,6 +261,7 @@ CHECKS = (
     check_rails,
     check_rail_errors,
     check_disks,
+    check_rooms,
     check_functions,
     check_boots,
     check_certificates,

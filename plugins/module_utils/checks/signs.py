@@ -17,6 +17,7 @@ rail_loss                      packets are lost on a rail, more than a sound fab
 start_hung                     in place of engine_hung, while a service starts
 guard_rebooted, guard_saw      the host guard ended the last such boot, or saw it stand still for want of memory
 pcie_<place>                   in place of log_pcie_error, where it is the SSD, the GPU or a card, and no ConnectX-7
+no_space                       in place of disk_full, where nothing is left, or a service failed for it
 disk_hot                       in place of disk_worn, where a disk is too hot and nothing else
 untold_kill                    in place of log_oom_kill, where no journal tells what was killed, or why
 own_limit                      in place of log_oom_kill, where each process was at the limit of its own group
@@ -114,6 +115,8 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     for entry in recent:
         if entry.kind == SERVICE and not _at_clean_end(patient, entry, cleans) and not _serves_since(patient, entry):
             found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
+    if "disk_full" in found and ("service_disk_full" in found or _nothing_left(findings)):
+        found["no_space"] = found.pop("disk_full")
     return Signs(found, [change for entry in entries for change in _changes(entry)])
 
 
@@ -144,6 +147,10 @@ def _own_limits(patient: Patient) -> bool:
     """Whether none was killed for want of memory on the host: a container or a unit may have a limit of its own."""
     kills = [event["text"] for event in patient.events if event["kind"] == "oom_kill"]
     return bool(kills) and all(text.startswith("Memory cgroup") for text in kills)
+
+
+def _nothing_left(findings: Sequence[Finding]) -> bool:
+    return any((finding.id, finding.severity) == ("disk_full", "error") for finding in findings)
 
 
 def _other_place(patient: Patient) -> str:

@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     kernel_log,
     memory,
     planned_rails,
+    rooms,
     running,
     sensors,
     wanted_units,
@@ -35,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason im
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import Memory, MemoryBlocks, Pressures
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.rail_counters import Rail
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.rooms import Room
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.running import Clock
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sample import read_sample
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sensors import Disk, Sensor, Zone
@@ -103,6 +105,7 @@ class Reading(TypedDict):
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]
+    rooms: NotRequired[Annotated[list[Room], AtMost(rooms.MOST)] | None]
     stopped: NotRequired[list[StoppedUnit] | None]
     certificates: NotRequired[list[Certificate] | None]
     guard: NotRequired[GuardReason | None]
@@ -153,6 +156,7 @@ def collect(
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
         "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
+        "rooms": notes.read("rooms", lambda: rooms.read_rooms(host)),
         "oom_kills": notes.read("oom_kills", lambda: memory.read_oom_kills(host)),
         "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),

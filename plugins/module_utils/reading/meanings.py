@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+GIB = 2**30
 # The way out of many a fault of a rail.
 RUN_FABRIC = "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`"
 RAILS_OF_A_PORT = 2  # the twins: behind each QSFP port of a GB10 are two PCIe functions
@@ -20,6 +21,14 @@ def mount_of(path: str, mounts: set[str]) -> str:
     """The mount point, out of `mounts`, that holds an absolute path."""
     holders = (mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/"))
     return max(holders, key=len, default="/")
+
+
+def short_of(path: str, disk: Mapping[str, Any], gib: float) -> str:
+    """Say that `path` has less than `gib` free on the file system that holds it; an empty text where it has enough."""
+    free = disk["free_bytes"] / GIB
+    if free >= gib:
+        return ""
+    return f"{path} (file system {disk['mount']}) has {free:.1f} GiB free, needed are {gib} GiB"
 
 
 def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, short_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
@@ -108,13 +108,12 @@ def check_disks(subject: Subject) -> Iterator[Finding]:
     disks = {disk["mount"]: disk for disk in subject.facts["disks"]}
     for path, gib in minimum.items():
         disk = disks.get(mount_of(path, set(disks)))
-        if disk and disk["free_bytes"] < gib * GIB:
-            free, mount = disk["free_bytes"] / GIB, disk["mount"]
+        if disk and (fact := short_of(path, disk, gib)):
             yield subject.say(
                 "disk_full",
-                f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
+                fact,
                 "free space: docker image prune, apt-get clean, old models;"
-                f" du -xh --max-depth=2 {shlex.quote(mount)} finds it",
+                f" du -xh --max-depth=2 {shlex.quote(disk['mount'])} finds it",
             )
 
 

@@ -10,12 +10,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 
 def rules() -> Rules:
-    """Those of the catalog. The figures of a load test, of a rail and of fragmentation hold here as well."""
+    """Those of the catalog. Figures of a load test, a rail, fragmentation and free disk hold here as well."""
     thresholds, health = catalog.load("thresholds"), catalog.load("health")
     fragmentation = catalog.load("memory")["fragmentation"]
-    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **health["limits"]}
+    room = {"cache_free": catalog.load("units")["supervisor"]["cache_free"]}
+    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **room, **health["limits"]}
+    minimums = {entry["path"]: entry["value"] for entry in catalog.load("platforms")["minimum_free_disk"]}
     return Rules(
-        limits={name: entry["value"] for name, entry in figures.items()},
+        limits={**{name: entry["value"] for name, entry in figures.items()}, "minimum_free_gib": minimums},
         rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
         losses=frozenset(health["loss_counters"]["value"]),
         xids=health["xids"]["value"],

@@ -309,3 +309,28 @@ def test_the_severity_and_meaning_of_an_xid_are_the_catalog_s() -> None:
         ("error", "xid_119"), ("warn", "xid_999"), ("info", "xid_13"),
     ]  # fmt: skip
     assert "system processor" in found[0].fact
+
+
+@pytest.mark.parametrize(
+    ("rooms", "severity"),
+    [
+        ([health.room("/", 300), health.room("/var/lib/docker", 300)], None),
+        ([health.room("/", 15), health.room("/var/lib/docker", 15)], "warn"),
+        ([health.room("/", 0.4), health.room("/var/lib/docker", 0.4)], "error"),
+        # A small disk is no full one: the doctor asks for room for the next image.
+        ([health.room("/", 5, size_gib=20), health.room("/var/lib/docker", 5, size_gib=20)], None),
+        ([health.room("/srv/models", 60, "/srv/models", 3700)], None),
+        ([health.room("/srv/models", 0.0, "/srv/models", 3700)], "error"),
+    ],
+)
+def test_a_file_system_is_full_where_it_has_less_than_is_needed_and_almost_nothing_of_itself(
+    rooms: list[Record], severity: str | None
+) -> None:
+    found = [one for one in judge("a", reading(rooms=rooms), RULES).findings if one.id == "disk_full"]  # type: ignore[arg-type]
+    assert [one.severity for one in found] == ([severity] if severity else []), "once for a file system"
+    assert all("GiB free, needed are" in one.fact and "du -xh" in one.way_out for one in found)
+
+
+def test_room_that_could_not_be_read_is_no_room() -> None:
+    unsure = judge("a", reading(rooms=None, unknown={"rooms": "no such file"}), RULES).unsure  # type: ignore[arg-type]
+    assert unsure["disk_full"] == "no such file"

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     gpu,
     kernel_log,
     memory,
+    rooms,
     sensors,
     unit_status,
 )
@@ -604,6 +606,34 @@ def test_the_history_of_apt_keeps_what_is_ours_and_no_password() -> None:
         ("nvidia-driver-580-open", "upgrade", "580.142-0ubuntu1", "580.159.03-0ubuntu1"),
     ]
     assert change["others"] == 1
+
+
+def test_room_is_read_of_what_programs_write_to_and_of_no_layer(tmp_path: Path) -> None:
+    """Layers, snaps and what lies in memory are full at all times, and a share of another host may answer never."""
+    sizes = {"/": (1000, 300), "/srv/models": (4000, 20)}
+
+    def statvfs(path: str) -> Any:
+        size, free = sizes.get(f"/{path[len(str(tmp_path)) + 1 :]}", (1, 0))
+        return SimpleNamespace(f_blocks=size, f_bavail=free, f_frsize=2**30)
+
+    mounts = [
+        "/dev/nvme0n1p2 / ext4 rw 0 0", "overlay /var/lib/docker/overlay2/1/merged overlay rw 0 0",
+        "/dev/loop3 /snap/core22/1 squashfs ro 0 0", "tmpfs /run tmpfs rw 0 0",
+        "/dev/nvme1n1 /srv/models xfs rw 0 0", "nas:/hub /mnt/hub nfs4 rw 0 0",
+    ]  # fmt: skip
+    for place, text in {
+        "proc/self/mounts": "\n".join(mounts),
+        "etc/gb10-fleet/vllm.json": '{"cache": "/srv/models/hub"}',
+        "etc/gb10-fleet/vllm-far.json": '{"cache": "/mnt/hub"}',
+        "etc/gb10-fleet/vllm-odd.json": '{"cache": 7}',
+        "etc/gb10-fleet/vllm-torn.json": "{",
+    }.items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text)
+    found = rooms.read_rooms(HostReader(System(tmp_path), statvfs))
+    assert [(room["path"], room["mount"], room["free_bytes"] // 2**30) for room in found] == [
+        ("/", "/", 300), ("/var/lib/docker", "/", 300), ("/srv/models/hub", "/srv/models", 20),
+    ]  # fmt: skip
 
 
 def test_the_history_before_this_one_is_read_too(tmp_path: Path) -> None:

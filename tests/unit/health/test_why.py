@@ -128,6 +128,26 @@ def test_a_change_after_a_fault_is_not_its_cause() -> None:
     assert "torn_update" not in [cause.id for cause in after.causes]
 
 
+@pytest.mark.parametrize(
+    ("free_gib", "verdict", "first"),
+    [
+        (3, "disk_full", ("no_space", "very likely")),
+        (0.2, "failed", ("no_space", "very likely")),
+        # An image has no room; what failed for another reason did not fail for that.
+        (15, "killed", ("service_failed", "possible")),
+        (0.2, None, ("no_space", "very likely")),
+        (15, None, ("disk_full", "possible")),
+    ],
+)
+def test_a_full_disk_comes_first_where_something_failed_for_want_of_room(
+    free_gib: float, verdict: str | None, first: tuple[str, str]
+) -> None:
+    failures = [event("service", NOW - 60, verdict, f"gb10-vllm: {verdict}: it failed")] if verdict else []
+    stopped = [{**STOPPED, "state": "failed"}] if verdict and verdict != "killed" else []
+    record = reading(rooms=[health.room("/var/lib/docker", free_gib)], events=failures, stopped=stopped)
+    assert causes(record)[0] == first
+
+
 def test_a_last_line_that_is_an_event_is_told_once() -> None:
     record = reading(boots=unclean("oom_kill python3"), events=[event("oom_kill", END - 1, "python3", of_boot=FORMER)])
     assert [entry.text for entry in why(record).timeline].count("oom_kill python3") == 1
@@ -228,7 +248,7 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
     known = {
         *("unclean_boot", "unclean_again", "silent_end", "end_serving", "service_failed", "log_xid"),
         *("disk_lost_power", "disk_kept_power", "display_thread", "gpu_back", "heat_throttled", "power_brake"),
-        *("pcie_ssd", "pcie_gpu", "disk_hot", "untold_kill"),
+        *("pcie_ssd", "pcie_gpu", "disk_hot", "untold_kill", "no_space", "disk_full"),
         *("rail_loss", "start_hung", "own_limit", "guard_rebooted", "guard_saw"),
         *("kernel_changed", "firmware_changed", "driver_changed"),
         *(f"service_{verdict}" for verdict in WAYS_OUT),

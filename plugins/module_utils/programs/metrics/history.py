@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     certificates,
     gpu,
     kernel_log,
+    rooms,
     running,
     sensors,
 )
@@ -49,7 +50,11 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
     events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s, this_boot=young))
     found += of_events(events or []) + of_space(host, notes) + of_watchdog(host, notes, now_s - event_s)
     ends = notes.read("certificates", lambda: certificates.read_certificates(host))
-    return found, {"processes": computing, "disks": disks, "boots": known, "events": events, "certificates": ends}
+    space = notes.read("rooms", lambda: rooms.read_rooms(host))
+    return found, {
+        **{"processes": computing, "disks": disks, "rooms": space},
+        **{"boots": known, "events": events, "certificates": ends},
+    }
 
 
 def of_space(host: HostReader, notes: Notes) -> Samples:
