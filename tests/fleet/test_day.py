@@ -83,10 +83,10 @@ FAULTS = [
         f"echo absent >{SCENARIO}",
         f"echo idle >{SCENARIO}",
         {
-            "doctor": (4, "error: gpu_absent: no GPU answers: No devices were found"),
+            "doctor": (4, "error: gpu_absent: the driver finds no GPU: No devices were found"),
             "why": (0, "error: gpu_absent: the driver finds no GPU"),
             "top": (0, "error: gpu_absent: the driver finds no GPU"),
-            "site": (4, "gpu_absent: no GPU answers: No devices were found"),
+            "site": (4, "gpu_absent: the driver finds no GPU: No devices were found"),
         },
     ),
     Fault(
@@ -104,10 +104,10 @@ FAULTS = [
         f"echo hung >{SCENARIO}",
         f"echo idle >{SCENARIO}",
         {
-            "doctor": (4, "error: gpu_absent: no GPU answers: nvidia-smi did not end within"),
+            "doctor": (4, "error: gpu_silent: nvidia-smi hangs: nvidia-smi did not end within"),
             "why": (0, "error: gpu_silent: nvidia-smi hangs"),
             "top": (0, "error: gpu_silent: nvidia-smi hangs"),
-            "site": (4, "gpu_absent: no GPU answers: nvidia-smi did not end within"),
+            "site": (4, "gpu_silent: nvidia-smi hangs: nvidia-smi did not end within"),
         },
     ),
 ]

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     median,
     passed_s,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import silent_gpu
 
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Sample
@@ -28,14 +29,6 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 POWER_CAP, BRAKE, SUM = "sw_power_cap", "hw_power_brake_slowdown", "hw_slowdown"
 WAITING = "waiting"
 LOCKED = "applications_clocks_setting"
-_SILENT_STATES = {
-    "silent": "nvidia-smi hangs",
-    "absent": "the driver finds no GPU",
-    "mismatch": "the driver in memory is not the installed one",
-    "no_driver": "no NVIDIA driver runs",
-    "no_program": "nvidia-smi is not there",
-    "unreadable": "nvidia-smi's answer makes no sense",
-}
 
 
 def check_answer(patient: Patient) -> Iterator[Said]:
@@ -43,8 +36,7 @@ def check_answer(patient: Patient) -> Iterator[Said]:
     gpu = patient.last["gpu"]
     if gpu is None or gpu["state"] == "ok":
         return
-    state = gpu["state"] if gpu["state"] in _SILENT_STATES else "unreadable"
-    yield patient.say(f"gpu_{state}", f"{_SILENT_STATES[state]}: {patient.why('gpu.state')}")
+    yield patient.say(*silent_gpu(gpu["state"], patient.why("gpu.state")))
 
 
 def check_power_fault(patient: Patient) -> Iterator[Said]:

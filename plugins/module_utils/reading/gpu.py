@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
@@ -24,6 +24,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     number,
     quoted,
 )
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 LARGEST_REFUSAL = 1000  # characters of an answer that is no row
@@ -70,6 +73,7 @@ _STATES = (
 
 class Identity(TypedDict):
     present: bool
+    state: NotRequired[str]  # as in Gpu
     name: str | None
     driver: str | None
     temperature_c: float | None
@@ -137,6 +141,7 @@ def read_identity(host: HostReader) -> Identity:
     found, _reasons = values(cells)
     return {
         "present": bool(cells),
+        "state": "ok" if cells else _state(done)[0] if done.rc else "unreadable",
         "name": found["name"],
         "driver": found["driver"],
         "temperature_c": found["temperature_c"],

@@ -14,6 +14,15 @@ from typing import Any
 GIB = 2**30
 # The way out of many a fault of a rail.
 RUN_FABRIC = "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`"
+# A GPU that does not answer, by `state` as reading/gpu.py has it.
+SILENT_GPU = {
+    "silent": "nvidia-smi hangs",
+    "absent": "the driver finds no GPU",
+    "mismatch": "the driver in memory is not the installed one",
+    "no_driver": "no NVIDIA driver runs",
+    "no_program": "nvidia-smi is not there",
+    "unreadable": "nvidia-smi's answer makes no sense",
+}
 RAILS_OF_A_PORT = 2  # the twins: behind each QSFP port of a GB10 are two PCIe functions
 
 
@@ -29,6 +38,12 @@ def short_of(path: str, disk: Mapping[str, Any], gib: float) -> str:
     if free >= gib:
         return ""
     return f"{path} (file system {disk['mount']}) has {free:.1f} GiB free, needed are {gib} GiB"
+
+
+def silent_gpu(state: str, said: str | None) -> tuple[str, str]:
+    """Return the finding of a GPU that does not answer, and the fact; `said`: the words of nvidia-smi."""
+    known = state if state in SILENT_GPU else "unreadable"
+    return f"gpu_{known}", f"{SILENT_GPU[known]}: {said}"
 
 
 def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:

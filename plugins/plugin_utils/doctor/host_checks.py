@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, short_of
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, short_of, silent_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
@@ -21,8 +21,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests im
 
 GIB = 2**30
 _DAY_S = 86400
-_NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # what the facts say of a program that is not there
-_HANGS = "nvidia-smi did not end within"  # and of one that hangs
 MENDED_BY_A_MOVE = frozenset(
     {
         "userland_newer", "module_newer", "module_not_loaded", "mixed_userland",
@@ -158,15 +156,16 @@ def check_gpu(subject: Subject) -> Iterator[Finding]:
     if not gpu["present"]:
         # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
         severity = "warn" if _moves(subject) else None
-        fact = f"no GPU answers: {gpu['query_error']}"
-        yield subject.say("gpu_absent", fact, _way_out_without_a_gpu(subject), severity)
+        id_, fact = silent_gpu(gpu.get("state", "absent"), gpu["query_error"])
+        yield subject.say(id_, fact, _way_out_without_a_gpu(subject), severity)
 
 
 def _way_out_without_a_gpu(subject: Subject) -> str:
     known = {verdict["id"] for verdict in judgement.judge(subject.facts)}
     if "no_driver" in known:
         return "install the driver, as no_driver says"
-    if subject.facts["gpu"]["query_error"] == _NO_NVIDIA_SMI:
+    state = subject.facts["gpu"].get("state")
+    if state == "no_program":
         branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
         return (
             f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version {userland}"
@@ -178,7 +177,7 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
         return "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
     if "module_rejected" in known:
         return "do what module_rejected says: the kernel does not load the driver's module"
-    if str(subject.facts["gpu"]["query_error"]).startswith(_HANGS):
+    if state == "silent":
         return (
             "read `journalctl -k | grep -i nvrm`; only a reboot ends a driver that hangs. Where it comes back:"
             " power off, unplug the brick for 60 s, start again"

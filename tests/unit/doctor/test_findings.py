@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge as judge_health
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import SILENT_GPU
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, together
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -32,6 +34,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
+from tests.support import health
 from tests.support.attacker import tally
 from tests.support.proofs import NOW, facts, proof, thresholds
 from tests.support.subjects import CATALOG, MODEL, PAIR, subject
@@ -46,6 +49,10 @@ def evaluate(judged: Subject) -> list[Finding]:
 
 def rails(**changes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**rail, **changes.get(rail["netdev"], {})} for rail in facts()["rails"]]
+
+
+def silent(state: str, said: str) -> dict[str, Any]:
+    return {"present": False, "state": state, "query_error": said}
 
 
 def only(found: list[Finding]) -> Finding:
@@ -357,17 +364,17 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (
-            subject(gpu={"present": False, "query_error": "No devices were found"}),
+            subject(gpu=silent("absent", "No devices were found")),
             "gpu_absent", "error", ["No devices were found", "modinfo", "unplug"],
         ),
         (
-            subject(gpu={"present": False, "query_error": "nvidia-smi did not end within 10 s"}),
-            "gpu_absent", "error", ["within 10 s", "only a reboot ends a driver that hangs", "unplug"],
+            subject(gpu=silent("silent", "nvidia-smi did not end within 10 s")),
+            "gpu_silent", "error", ["nvidia-smi hangs: ", "only a reboot ends a driver that hangs", "unplug"],
         ),
         (
             subject(
                 {**PAIR, "driver_allow_move": True, "driver_host_set": "installed"},
-                gpu={"present": False, "query_error": "none"},
+                gpu=silent("absent", "none"),
             ),
             "gpu_absent", "error", ["none"],
         ),
@@ -375,10 +382,14 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (
             subject(
                 {**PAIR, "driver_allow_move": True, "driver_host_set": "later"},
-                gpu={"present": False, "query_error": "Driver/library version mismatch"},
+                gpu=silent("mismatch", "Driver/library version mismatch"),
             ),
-            "gpu_absent", "warn", ["version mismatch"],
+            "gpu_mismatch", "warn", ["version mismatch"],
         ),
+        (subject(gpu=silent("no_driver", "couldn't communicate")), "gpu_no_driver", "error", ["couldn't", "modinfo"]),
+        (subject(gpu=silent("no_program", "no such file")), "gpu_no_program", "error", ["nvidia-utils-"]),
+        (subject(gpu=silent("unreadable", "ended with 3")), "gpu_unreadable", "error", ["ended with 3"]),
+        (subject(gpu=silent("of tomorrow", "new words")), "gpu_unreadable", "error", ["new words"]),
         (beside("spark-b"), "same_machine", "error", ["spark-b", "192.0.2.11", "ansible_host"]),
         (beside("spark-b", boot_id="other"), "machine_id_copied", "warn", ["spark-b", "systemd-machine-id-setup"]),
         (asked(BEGAN - 95), "clock_differs", "warn", ["95 s behind", "timedatectl"]),
@@ -424,20 +435,31 @@ def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, w
         assert word in f"{finding.fact} {finding.way_out}"
 
 
-def way_out_of_a_silent_gpu(said: str, **driver: Any) -> str:
-    judged = subject(driver=driver, gpu={"present": False, "query_error": said})
-    return only([finding for finding in evaluate(judged) if finding.id == "gpu_absent"]).way_out
+def way_out_of_a_silent_gpu(state: str, said: str, **driver: Any) -> str:
+    judged = subject(driver=driver, gpu=silent(state, said))
+    return only([finding for finding in evaluate(judged) if finding.id == f"gpu_{state}"]).way_out
+
+
+def test_a_gpu_that_does_not_answer_has_one_name_in_the_doctor_and_in_why() -> None:
+    for state in SILENT_GPU:
+        found = only(evaluate(subject(gpu=silent(state, "its words"))))
+        sample = health.sample(gpu=health.silent(state))
+        record = health.reading([sample], unknown={"gpu.state": "its words"})
+        (told,) = judge_health("spark-a", record, health.RULES).findings  # type: ignore[arg-type]
+        assert (found.id, found.fact) == (told.id, told.fact)
 
 
 def test_a_gpu_that_waits_for_a_reboot_is_not_unplugged() -> None:
     said = "Failed to initialize NVML: Driver/library version mismatch"
-    told = way_out_of_a_silent_gpu(said, module_loaded="580.95.05", next_kernel=None)
+    told = way_out_of_a_silent_gpu("mismatch", said, module_loaded="580.95.05", next_kernel=None)
     assert told.startswith("reboot (playbook gb10.fleet.reboot)")
 
 
 def test_a_gpu_whose_module_is_rejected_waits_for_the_key() -> None:
     said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
-    told = way_out_of_a_silent_gpu(said, module_loaded=None, secure_boot=True, rejected="Loading of x is rejected")
+    told = way_out_of_a_silent_gpu(
+        "no_driver", said, module_loaded=None, secure_boot=True, rejected="Loading of x is rejected"
+    )
     assert told == "do what module_rejected says: the kernel does not load the driver's module"
 
 
@@ -445,16 +467,16 @@ NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # of `run_command`, for
 
 
 def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
-    told = way_out_of_a_silent_gpu(NO_NVIDIA_SMI)
+    told = way_out_of_a_silent_gpu("no_program", NO_NVIDIA_SMI)
     branch = CATALOG["host_sets"]["driver_branch"]["value"]
     assert told.startswith(
         f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version 580.178.04"
     )
     assert "unplug" not in told and "dmesg" not in told
     # A reboot that is due brings no program.
-    assert "nvidia-utils-" in way_out_of_a_silent_gpu(NO_NVIDIA_SMI, module_loaded="580.95.05")
+    assert "nvidia-utils-" in way_out_of_a_silent_gpu("no_program", NO_NVIDIA_SMI, module_loaded="580.95.05")
     # Without a driver there is nothing to match: `no_driver` says what to install.
-    none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
+    none = way_out_of_a_silent_gpu("no_program", NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
     assert none == "install the driver, as no_driver says"
 
 
@@ -731,9 +753,9 @@ def test_every_id_of_the_contract_can_be_found() -> None:
 
 
 def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
-    gone = {"present": False, "query_error": "Driver/library version mismatch"}
+    gone = silent("mismatch", "Driver/library version mismatch")
     pending, absent = evaluate(subject(gpu=gone, driver={"module_loaded": "580.95.05"}))
-    assert (pending.id, absent.id) == ("pending_reboot", "gpu_absent")
+    assert (pending.id, absent.id) == ("pending_reboot", "gpu_mismatch")
     assert "gb10.fleet.reboot" in absent.way_out and "unplug" not in absent.way_out
 
 

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import SILENT_GPU
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
@@ -254,7 +255,7 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
         *(f"service_{verdict}" for verdict in WAYS_OUT),
         *(f"{word}_{kind}" for kind in kinds for word in ("end", "log")),
         *(f"xid_{number}" for number in RULES.xids),
-        *(f"gpu_{state}" for state in gpu_checks._SILENT_STATES),
+        *(f"gpu_{state}" for state in SILENT_GPU),
         *("power_fault", "gpu_hot", "gpu_throttled", "soc_hot", "engine_hung", "unit_stopped", "kho", "disk_worn"),
         *("memory_not_returned", "memory_fragmented", "memory_pressure", "page_cache_pressure"),
         *("rail_degraded", "rail_errors", "rail_gone", "rail_down", "gpu_clock_low", "slow_steps"),
@@ -279,7 +280,7 @@ def test_the_manual_explains_every_finding() -> None:
     folder = catalog.collection_root() / "plugins/module_utils/checks"
     code = "".join(path.read_text() for path in folder.glob("*_checks.py"))
     given = set(re.findall(r"patient\.say\(\s*\"(\w+)\"", code))
-    given |= {f"gpu_{state}" for state in gpu_checks._SILENT_STATES}
+    given |= {f"gpu_{state}" for state in SILENT_GPU}
     given |= {name for name in RULES.signs if name.startswith("log_")}
     explained, signs = set(re.findall(r"^### (\w+)$", page, re.MULTILINE)), set(RULES.signs)
     assert explained == signs, (

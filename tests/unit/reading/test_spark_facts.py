@@ -146,7 +146,7 @@ def test_a_spark(spark: HostReader) -> None:
     }  # fmt: skip
     assert [item["name"] for item in facts["interfaces"]] == ["enP2p1s0f0np0", "enP7s7", "enp1s0f0np0", "enp1s0f1np1"]
     assert facts["gpu"] == {
-        "present": True, "name": "NVIDIA GB10", "driver": "580.178.04",
+        "present": True, "state": "ok", "name": "NVIDIA GB10", "driver": "580.178.04",
         "temperature_c": 41.0, "power_w": 4.71, "query_error": None,
     }  # fmt: skip
     assert facts["driver"] == {
@@ -224,17 +224,22 @@ def test_an_hca_without_a_netdev_here_is_no_rail(spark: HostReader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "present", "error"),
+    ("output", "state", "error"),
     [
-        (Completed((), 124, stderr="nvidia-smi did not end within 10 s"), False, "nvidia-smi did not end within 10 s"),
-        (Completed((), 6, "No devices were found\n"), False, "No devices were found"),
-        (Completed((), 0, ""), False, "nvidia-smi listed no GPU"),
-        (Completed((), 0, "NVIDIA GB10, 580.142, [N/A], [Not Supported]\n"), True, None),
+        (
+            Completed((), 124, stderr="nvidia-smi did not end within 10 s"),
+            "silent",
+            "nvidia-smi did not end within 10 s",
+        ),
+        (Completed((), 6, "No devices were found\n"), "absent", "No devices were found"),
+        (Completed((), 127, stderr="nvidia-smi: No such file"), "no_program", "nvidia-smi: No such file"),
+        (Completed((), 0, ""), "unreadable", "nvidia-smi listed no GPU"),
+        (Completed((), 0, "NVIDIA GB10, 580.142, [N/A], [Not Supported]\n"), "ok", None),
     ],
 )
-def test_gpu_scenarios(spark: HostReader, output: Completed, present: bool, error: str | None) -> None:
+def test_gpu_scenarios(spark: HostReader, output: Completed, state: str, error: str | None) -> None:
     gpu = collect(answering(spark, commands(**{"nvidia-smi": output})))["gpu"]
-    assert (gpu["present"], gpu["query_error"]) == (present, error)
+    assert (gpu["present"], gpu["state"], gpu["query_error"]) == (state == "ok", state, error)
     assert gpu["temperature_c"] is None and gpu["power_w"] is None
 
 
