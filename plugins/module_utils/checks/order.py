@@ -36,7 +36,7 @@ def spans(reading: Reading) -> dict[str, Span]:
         first_s, last_s = boot["first_s"], boot["last_s"]
         began_s = first_s
         if boot["clean"] is None and up_s is not None:
-            began_s = max(first_s, now_s - up_s)
+            began_s = now_s - up_s
         elif first_s < before_s:
             began_s = before_s + END_S
         ended_s = last_s if last_s >= began_s else began_s + last_s - first_s

@@ -46,7 +46,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import 
     UNCLEAN,
     Entry,
     few,
-    utc,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
@@ -113,8 +112,10 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
         found.update(_of_disks(patient, ends))
     cleans = [entry.at_s for entry in recent if entry.kind == CLEAN]
     for entry in recent:
-        if entry.kind == SERVICE and not _at_clean_end(patient, entry, cleans) and not _serves_since(patient, entry):
-            found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
+        if entry.kind == SERVICE and not _at_clean_end(patient, entry, cleans) and not _serves(patient, entry):
+            found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
+            if not (entry.key == "rail_down" and _all_linked(patient)):
+                found[f"service_{entry.key}"] = found["service_failed"]
     if "disk_full" in found and ("service_disk_full" in found or _nothing_left(findings)):
         found["no_space"] = found.pop("disk_full")
     return Signs(found, [change for entry in entries for change in _changes(entry)])
@@ -175,14 +176,18 @@ def _at_clean_end(patient: Patient, entry: Entry, cleans: Sequence[float]) -> bo
     return any(0 <= at_s - entry.at_s <= within_s for at_s in cleans)
 
 
-def _serves_since(patient: Patient, entry: Entry) -> bool:
-    """Return whether the service that failed serves again: then that cause has ended."""
+def _serves(patient: Patient, entry: Entry) -> bool:
+    """Return whether the service that failed serves: then that cause has ended, whatever the clock said meanwhile."""
     services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
     unit = _unit(entry.text)
     service = next((each for name, each in services.items() if units.long_name(name) == unit), None)
-    if not service or service["phase"] != READY or not service["since"]:
-        return False
-    return utc(entry.at_s).replace(" ", "T") <= service["since"]
+    return bool(service) and service["phase"] == READY  # type: ignore[index]
+
+
+def _all_linked(patient: Patient) -> bool:
+    """Return whether all rails have their link now: what went down is up again."""
+    rails = patient.last["rails"]
+    return bool(rails) and all(rail["state"] == "ACTIVE" for rail in rails or ())
 
 
 def _of_finding(patient: Patient, finding: Finding, times: Mapping[str, Sequence[float]]) -> Sign:

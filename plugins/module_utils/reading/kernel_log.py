@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import running
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
@@ -327,7 +328,9 @@ def read_events(
         guards = _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS))
         early = _asked(host, None, GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
         more = [each.stdout for each in (guards, early) if each and each.rc == 0]
-        return parse_journal(done.stdout, own.stdout, *more)
+        boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
+        began_s = host.time_of_day() - host.system.clock.now()
+        return parse_journal(done.stdout, own.stdout, *more, began=(boot, began_s))
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
@@ -390,9 +393,16 @@ def _of_unit(message: str, entry: dict[str, Any]) -> str:
     return f"{named[1]}: {message[len(OWN) :] if message.startswith(OWN) else message}"
 
 
-def parse_journal(*texts: str) -> list[Event]:
-    """Of several answers."""
+def parse_journal(*texts: str, began: tuple[str, float] | None = None) -> list[Event]:
+    """Of several answers. `began`: the boot that runs, and when its own clock stood at 0, by the time of day of now.
+
+    Somebody may set the time of day, and nobody that clock.
+    """
     entries = list(_once(entry for text in texts for entry in _entries(text)))
+    for entry in entries:
+        steady = entry.get("__MONOTONIC_TIMESTAMP")
+        if began and entry["boot"] == began[0] and isinstance(steady, str) and re.match(r"\d{1,18}\Z", steady):
+            entry["at_s"] = began[1] + int(steady) / 1e6
     entries.sort(key=lambda entry: float(entry["at_s"]))
     marked = any("_KERNEL_DEVICE" in entry for entry in entries)
     entries = [entry for entry in entries if not marked or _of_its_device(entry)]

@@ -162,6 +162,14 @@ def test_a_clock_that_begins_in_july_loses_nothing_of_this_boot() -> None:
     assert answered.timeline[3].at_s == NOW - 3600 + 30
 
 
+def test_a_boot_whose_clock_was_ahead_at_first_begins_when_it_began() -> None:
+    boots = [boot(FORMER, NOW - 90000, NOW - 3700, clean=True), boot(BOOT, NOW + 3600, NOW + 7000)]
+    answered = why(reading(boots=boots, events=[event("oom_kill", NOW - 60, "python3")]))
+    assert [(entry.kind, entry.at_s) for entry in answered.timeline][-2:] == [
+        ("boot", NOW - 3600), ("oom_kill", NOW - 60),
+    ]  # fmt: skip
+
+
 def test_an_old_fault_of_a_boot_that_is_long_over_stays_old() -> None:
     assert found(reading(events=[event("xid", JULY, "79", of_boot="b00600000000")])) == {}
 

@@ -220,7 +220,9 @@ def test_a_unit_that_stands_still_is_said_before_what_happened_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "since", "ended"), [("ready", 600, True), ("ready", 6000, False), ("weights", 600, False)]
+    ("phase", "since", "ended"),
+    # The clock of the second was set back in between: that it serves is so now, whatever the clock said then.
+    [("ready", 600, True), ("ready", 6000, True), ("weights", 600, False)],
 )
 def test_a_failure_of_a_service_that_serves_again_is_no_cause(phase: str, since: float, ended: bool) -> None:
     failed = event("service", NOW - 3000, "peer_lost", "gb10-vllm: peer_lost: spark-b is gone")
@@ -229,6 +231,16 @@ def test_a_failure_of_a_service_that_serves_again_is_no_cause(phase: str, since:
     found = why(reading(events=[failed], service=service))
     assert [cause.id for cause in found.causes] == ([] if ended else ["service_failed"])
     assert any(entry.key == "peer_lost" for entry in found.timeline), "it is still told"
+
+
+@pytest.mark.parametrize(("state", "told"), [("ACTIVE", False), ("DOWN", True)])
+def test_a_cable_that_is_mended_is_no_cause_of_a_service_that_loads_again(state: str, told: bool) -> None:
+    failed = event("service", NOW - 600, "rail_down", "gb10-vllm: rail_down: enp1s0f0np0 has no link")
+    service = {"phase": "weights", "since": None, "failures": 1, "verdict": None, "text": None, "at": None}
+    rails = [health.rail(state=state)]
+    found = why(reading([sample(NOW - 1, rails=rails), sample(rails=rails)], events=[failed], service=service))
+    assert ("rail_fault" in [cause.id for cause in found.causes]) is told
+    assert "service_failed" in [cause.id for cause in found.causes], "it failed, and does not serve yet"
 
 
 def test_of_many_packages_only_those_count_that_matter_and_five_are_named() -> None:
