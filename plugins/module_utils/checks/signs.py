@@ -48,6 +48,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import 
     few,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import SERVES
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
@@ -75,14 +76,23 @@ class Sign:
 
 @dataclass(frozen=True)
 class Signs:
-    """By name; and the changes of kernel, driver and firmware, each of which may be long before a fault or after it."""
+    """By name; and the changes of kernel, driver and firmware, each of which may be long before a fault or after it.
+
+    `served`: when each unit of a service began to serve.
+    """
 
     found: Mapping[str, Sign]
     changes: Sequence[Entry]
+    served: Mapping[str, Sequence[float]]
 
-    def before(self, name: str, fault_s: float, within_s: float) -> Sign | None:
-        """The last change of that kind shortly before a fault."""
-        near = [one for one in self.changes if one.kind == name and 0 <= fault_s - one.at_s <= within_s]
+    def before(self, name: str, fault_s: float, within_s: float, unit: str = "") -> Sign | None:
+        """The last change of that kind shortly before a fault. What a `unit` served after is not why it failed."""
+        well_s = max((at_s for at_s in self.served.get(unit, ()) if at_s <= fault_s), default=0.0)
+        near = [
+            one
+            for one in self.changes
+            if one.kind == name and one.at_s >= well_s and 0 <= fault_s - one.at_s <= within_s
+        ]
         return Sign(near[-1].text, near[-1].at_s) if near else None
 
 
@@ -118,7 +128,11 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
                 found[f"service_{entry.key}"] = found["service_failed"]
     if "disk_full" in found and ("service_disk_full" in found or _nothing_left(findings)):
         found["no_space"] = found.pop("disk_full")
-    return Signs(found, [change for entry in entries for change in _changes(entry)])
+    served: dict[str, list[float]] = {}
+    for event in patient.events:
+        if event["kind"] == SERVES:
+            served.setdefault(units.long_name(event.get("service", units.SHORT)), []).append(event["last_s"])
+    return Signs(found, [change for entry in entries for change in _changes(entry)], served)
 
 
 def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Sign]]:

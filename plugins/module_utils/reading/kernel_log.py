@@ -280,7 +280,7 @@ XIDS_IN_WORDS = {
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
-SERVICE = "service"
+SERVICE, SERVES = "service", "serves"  # a service failed, or its container began to serve
 # Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
 UNIT, CONTAINER, GUARD = "unit", "container", "guard"
 CONTAINER_STREAM = "gb10-container"  # as SPEAKER of vllm_unit/log.py; a test compares them
@@ -288,12 +288,14 @@ CONTAINER_STREAM = "gb10-container"  # as SPEAKER of vllm_unit/log.py; a test co
 GUARDS = ("earlyoom.service", "systemd-oomd.service")
 OWN = "gb10-vllm: "  # as in vllm_unit/log.py, which lets no line of a container begin so; a test compares them
 _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
+LISTENS = "the container listens: "  # as in vllm_unit/life.py; a test compares them
+_LISTENS = re.compile(rf"\Agb10-vllm(?:-([a-z0-9-]+))?: {LISTENS}")
 _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
-OWN_GREP = f"^{OWN}[a-z_]+: "
+OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
@@ -469,6 +471,8 @@ def _events(found: Iterator[Line]) -> list[Event]:
 
 def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | None:
     """What it tells, what of, and by which of vllm_services. Of the kernel, what no unit says."""
+    if speaker != CONTAINER and (listens := _LISTENS.match(message)):
+        return SERVES, "", listens[1]
     said = _SERVICE.match(message) if speaker != CONTAINER else None
     if said:
         return (SERVICE, said[2], said[1]) if said[2] in WAYS_OUT else None

@@ -115,17 +115,17 @@ def _weighed(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> _Weig
     now = [found.found[name] for name in (*every, *some) if name in found.found]
     if not now:
         return None
-    fault_s = max(sign.at_s for sign in now)
-    needs, choice = (_weighing(names, found, fault_s, rules) for names in (every, some))
+    began = min((sign.began_s for sign in now if sign.began_s is not None), default=None)
+    fault_s = max(sign.at_s for sign in now) if began is None else began
+    unit = next((sign.unit for sign in now if sign.unit), "")
+    needs, choice = (_weighing(names, found, (fault_s, unit), rules) for names in (every, some))
     if len(needs) < len(every) or (some and not choice):
         return None
-    more, less = (_weighing(rule.get(role, ()), found, fault_s, rules) for role in ("supports", "against"))
+    more, less = (_weighing(rule.get(role, ()), found, (fault_s, unit), rules) for role in ("supports", "against"))
     score = round(min(1.0, max(0.0, rule["score"] + rules.step * (len(more) - len(less)))), 2)
-    unit = next((sign.unit for sign in now if sign.unit), units.long_name(units.SHORT))
-    began = min((sign.began_s for sign in now if sign.began_s is not None), default=None)
     names = [name for name in (*every, *some) if name in found.found and found.found[name].began_s is not None]
     lines = frozenset(name.removeprefix("end_").removeprefix("log_") for name in names)
-    return _Weighed(rule, score, [*needs, *choice, *more], unit, began, lines)
+    return _Weighed(rule, score, [*needs, *choice, *more], unit or units.long_name(units.SHORT), began, lines)
 
 
 def _cause(found: _Weighed, score: float, rules: Rules) -> Cause:
@@ -135,11 +135,14 @@ def _cause(found: _Weighed, score: float, rules: Rules) -> Cause:
     return Cause(rule["value"], score, word, rule["fact"], way_out, list(told))
 
 
-def _weighing(names: Sequence[str], found: signs.Signs, fault_s: float, rules: Rules) -> list[signs.Sign]:
-    """A change counts where it came shortly before the fault; everything else where it is there."""
+def _weighing(names: Sequence[str], found: signs.Signs, fault: tuple[float, str], rules: Rules) -> list[signs.Sign]:
+    """A change counts where it came shortly before the fault began; everything else where it is there.
+
+    `fault`: when it began, and the unit that it is about.
+    """
     within_s = float(rules.limits["change_days"]) * DAY_S
     seen = [
-        found.before(name, fault_s, within_s) if name in timeline.CHANGES.values() else found.found.get(name)
+        found.before(name, fault[0], within_s, fault[1]) if name in timeline.CHANGES.values() else found.found.get(name)
         for name in names
     ]
     return [sign for sign in seen if sign is not None]

@@ -247,12 +247,13 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
          "NVIDIA NVIDIA_DGX_Spark/P4242, BIOS 5.36_0ACUM018 08/14/2025"),
         ("NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build", "driver", "580.142"),
         ("gb10-vllm: engine_died: it ended; the first error", "service", "engine_died"),
+        ("gb10-vllm: the container listens: the gateway lets requests through", "serves", ""),
     ],
 )  # fmt: skip
 def test_lines_that_tell_something(message: str, kind: str, key: str) -> None:
     (event,) = kernel_log.parse_journal(entry(message) + "\n" + entry("nothing of note") + "\n{half a li")
     assert (event["kind"], event["key"], event["count"], event["at_s"]) == (kind, key, 1, 1000)
-    assert re.search(kernel_log.OWN_GREP if kind == "service" else kernel_log.GREP, message), (
+    assert re.search(kernel_log.OWN_GREP if kind in ("service", "serves") else kernel_log.GREP, message), (
         "journalctl would not give this line"
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import life, log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import parse
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
@@ -133,6 +133,7 @@ def test_the_unit_and_who_reads_its_lines_know_them_by_the_same_words() -> None:
     """They travel apart, so neither imports the other."""
     assert kernel_log.OWN == log.OWN
     assert kernel_log.CONTAINER_STREAM == log.SPEAKER
+    assert f'say("{kernel_log.LISTENS}' in Path(life.__file__).read_text()
 
 
 @pytest.mark.parametrize("unit", ["gb10-vllm.service", "gb10-vllm-chat.service"])

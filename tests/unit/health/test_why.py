@@ -149,6 +149,24 @@ def test_a_full_disk_comes_first_where_something_failed_for_want_of_room(
     assert causes(record)[0] == first
 
 
+@pytest.mark.parametrize(("served_s", "because"), [(10 * 3600, False), (30 * 3600, True), (None, True)])
+def test_a_change_after_which_the_service_was_well_is_not_why_it_failed(served_s: float | None, because: bool) -> None:
+    """It served with the driver that was installed a day before, and was killed a minute ago."""
+    failed = event("service", NOW - 60, "killed", "gb10-vllm: killed: it was killed: exit 137")
+    served = [event("serves", NOW - served_s, text="gb10-vllm: the container listens: x")] if served_s else []
+    found = why(reading(events=[*served, failed], apt=[upgrade(NOW - DAY, "nvidia-driver-580-open", "1", "2")]))
+    assert found.causes[0].id == "service_failed"
+    assert any("nvidia-driver" in sign for sign in found.causes[0].signs) is because
+    assert any(entry.kind == "apt" for entry in found.timeline), "it is still told"
+
+
+def test_a_fault_that_was_there_before_a_change_does_not_come_from_it() -> None:
+    moved = [upgrade(NOW - DAY, "nvidia-driver-580-open", "1", "2")]
+    again = [event("xid", NOW - 2 * DAY, "119"), event("xid", NOW - 60, "119")]
+    assert causes(reading(events=again[1:], apt=moved))[0][0] == "torn_update"
+    assert "torn_update" not in [id_ for id_, _sure in causes(reading(events=again, apt=moved))]
+
+
 def test_a_last_line_that_is_an_event_is_told_once() -> None:
     record = reading(boots=unclean("oom_kill python3"), events=[event("oom_kill", END - 1, "python3", of_boot=FORMER)])
     assert [entry.text for entry in why(record).timeline].count("oom_kill python3") == 1

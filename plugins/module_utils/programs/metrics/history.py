@@ -26,8 +26,8 @@ from .exposition import Samples, sample
 
 DAY_S = 86400
 WATCHDOG = "/var/lib/gb10-watchdog"
-# Lines of the kernel that tell of a change, and of no fault.
-_CHANGES = frozenset({"kernel", "firmware", "driver"})
+# Lines that tell of a change, and of no fault; and those of the units.
+_NO_FAULTS = frozenset({"kernel", "firmware", "driver", kernel_log.SERVICE, kernel_log.SERVES})
 
 
 def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> tuple[Samples, dict[str, Any]]:
@@ -112,7 +112,7 @@ def of_events(events: list[kernel_log.Event]) -> Samples:
     """By kind, and for an Xid by its number. What vLLM's unit says has its own metrics."""
     counts: dict[tuple[str, str | None], int] = {}
     for event in events:
-        if event["kind"] not in _CHANGES and event["kind"] != kernel_log.SERVICE:
+        if event["kind"] not in _NO_FAULTS:
             key = (event["kind"], event["key"] if event["kind"] == "xid" else None)
             counts[key] = counts.get(key, 0) + event["count"]
     found: Samples = []
