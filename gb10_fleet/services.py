@@ -117,7 +117,7 @@ def chosen(
     members = {member for row in mine for member in row.said["members"]}
     lost = [host for host in silent if host in members or not mine]
     if lost:
-        raise Refused(f"{', '.join(lost)}: no answer, so nothing was changed; repair it, or leave it out with --limit")
+        raise silence(lost, mine or found)
     if not mine:
         known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none yet"
         raise Refused(
@@ -130,6 +130,13 @@ def chosen(
             f"{service} is served by {', '.join(sorted(missing))} as well, and this run leaves that out; widen --limit"
         )
     return mine
+
+
+def silence(lost: Sequence[str], found: Sequence[Row]) -> Refused:
+    """Return the refusal for want of an answer. To leave a cluster out helps where another one is left of `found`."""
+    others = any(row.host not in lost and not {*row.said["members"]} & {*lost} for row in found)
+    way_out = "repair it, or leave its whole cluster out with --limit" if others else "repair it first"
+    return Refused(f"{', '.join(lost)}: no answer, so nothing was changed; {way_out}")
 
 
 def where(mine: Sequence[Row]) -> str:

@@ -37,6 +37,7 @@ from gb10_fleet.services import (
     reach_of,
     reservations,
     rows,
+    silence,
     table,
     usages,
     where,
@@ -130,7 +131,7 @@ class Fleet:
     def refuse_silence(self) -> None:
         """A switch goes by the memory of all hosts that it asks."""
         if self.silent:
-            raise Refused(f"{', '.join(self.silent)}: no answer, so nothing was changed; leave it out with --limit")
+            raise silence(self.silent, self.found)
 
 
 def _run_shortly(order: Order, steps: Mapping[str, str]) -> tuple[Outcome, Report]:

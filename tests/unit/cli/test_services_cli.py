@@ -343,6 +343,22 @@ def test_nothing_begins_that_cannot_end(ask: Ask, words: list[str], more: dict[s
     assert hosts.orders == []
 
 
+OF_A_PAIR = {"a": [said("chat", members=["a", "b"]), said("embed", members=["a", "b"])]}
+OF_ANOTHER = {host: [said("chat", members=["c", "d"]), said("embed", members=["c", "d"])] for host in ("c", "d")}
+
+
+@pytest.mark.parametrize("words", [["start", "chat", "--yes"], ["swap", "chat", "embed", "--yes"]])
+@pytest.mark.parametrize(("found", "others"), [(OF_A_PAIR, False), ({**OF_A_PAIR, **OF_ANOTHER}, True), ({}, False)])
+def test_a_silent_host_is_left_out_where_others_are_left(
+    ask: Ask, words: list[str], found: dict[str, Any], others: bool
+) -> None:
+    """Half of a cluster serves nothing, so of the only one nothing would be left."""
+    _, result = ask(*words, hosts=Hosts(found, ["b"]))
+    assert result.exit_code in (Outcome.refused, Outcome.unreachable)
+    assert ("--limit" in result.output.partition("no answer, so nothing")[2]) is others
+    assert "must work" in result.stderr, "the way out that `ps` names"
+
+
 @pytest.mark.parametrize("state", ["stop", "start"])
 @pytest.mark.parametrize("host", [{"silent": ["c"]}, {"bad": {"c": "its answer cannot be used"}}])
 def test_one_silent_host_keeps_nobody_else_from_a_stop(ask: Ask, state: str, host: dict[str, Any]) -> None:
