@@ -225,12 +225,21 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     repaired = [host for host in document["converge"] if _repaired(document["hosts"][host])]
     if repaired:
         yield "to repair it: gb10 site --drifted -i INVENTORY"
+    if failed := next((host for host, record in document["hosts"].items() if _has_failed(record)), ""):
+        yield f"why a unit failed: gb10 why {failed} -i INVENTORY"
     listed = [changes for record in document["hosts"].values() for changes in record["changes"].values()]
     if any(change["action"] == OVERRIDDEN for changes in listed for change in changes):
         yield f"what is {OVERRIDDEN} no run repairs: the file that is named is not ours"
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
         yield f"{found}, so {LIMIT} is not written"
+
+
+def _has_failed(record: Mapping[str, Any]) -> bool:
+    """Return whether a unit that should run has ended by a fault. One that somebody stopped is inactive."""
+    changes = [change for changes in record["changes"].values() for change in changes]
+    starts = [each for each in changes if each["resource"].startswith("unit:") and each["action"] == "start"]
+    return any(each["detail"].startswith(("failed ", "activating ")) for each in starts)
 
 
 def _repaired(record: Mapping[str, Any]) -> bool:

@@ -213,6 +213,21 @@ def files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize(
+    ("action", "detail", "named"),
+    [
+        ("start", "failed -> active", True),
+        ("start", "activating -> active", True),  # it has ended, and systemd tries again
+        ("start", "inactive -> active", False),
+        ("enable", "", False),
+    ],
+)
+def test_of_a_unit_that_has_failed_the_table_names_what_says_why(action: str, detail: str, named: bool) -> None:
+    change = {"role": "vllm", "resource": "unit:gb10-vllm.service", "action": action, "detail": detail}
+    lines = table(document(a=CLEAN, b=judged(changes=[change]))).splitlines()
+    assert ("why a unit failed: gb10 why b -i INVENTORY" in lines) is named
+
+
 def test_files_for_programs_and_for_limit(tmp_path: Path) -> None:
     found = document({"a": "p", "b": "p"}, a=CLEAN, b=DRIFTED, c=SILENT)
     assert write(found, tmp_path / "new/drift") == tmp_path / "new/drift/drifted.txt"
