@@ -53,6 +53,8 @@ def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], bes
     id_, way_out = (f"xid_{number}", sign["way_out"]) if kind == "xid" else (f"log_{kind}", sign["way_out"])
     if "actions" in xid:
         fact, severity, way_out = _asked(patient, last, fact, severity, xid["actions"], way_out)
+    if kind == "cable_removed" and patient.linked:
+        fact, way_out = f"{fact}: each rail has its link now", "nothing to do"
     return Finding(id_, severity, patient.host, fact, way_out.format_map(patient.rules.limits))
 
 

@@ -135,6 +135,12 @@ class Patient:
         ]
         return several or [Server("", "serving", [sample["serving"] for sample in self.samples])]
 
+    @property
+    def linked(self) -> bool:
+        """Whether all rails have their link now: what went down is up again."""
+        rails = self.last["rails"]
+        return bool(rails) and all(rail["state"] == "ACTIVE" for rail in rails or ())
+
     def why(self, path: str) -> str:
         """Return why a value is missing."""
         return self.reading["unknown"].get(path, "it was not read")

@@ -124,7 +124,7 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
     for entry in recent:
         if entry.kind == SERVICE and not _at_clean_end(patient, entry, cleans) and not _serves(patient, entry):
             found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
-            if not (entry.key == "rail_down" and _all_linked(patient)):
+            if not (entry.key == "rail_down" and patient.linked):
                 found[f"service_{entry.key}"] = found["service_failed"]
     if "disk_full" in found and ("service_disk_full" in found or _nothing_left(findings)):
         found["no_space"] = found.pop("disk_full")
@@ -196,12 +196,6 @@ def _serves(patient: Patient, entry: Entry) -> bool:
     unit = _unit(entry.text)
     service = next((each for name, each in services.items() if units.long_name(name) == unit), None)
     return bool(service) and service["phase"] == READY  # type: ignore[index]
-
-
-def _all_linked(patient: Patient) -> bool:
-    """Return whether all rails have their link now: what went down is up again."""
-    rails = patient.last["rails"]
-    return bool(rails) and all(rail["state"] == "ACTIVE" for rail in rails or ())
 
 
 def _of_finding(patient: Patient, finding: Finding, times: Mapping[str, Sequence[float]]) -> Sign:

@@ -290,6 +290,13 @@ def test_a_rail_that_is_planned_and_gone_or_down_is_said_to_be() -> None:
     assert found({**removal.made(), "planned_rails": []})["rail_gone"] == "info", "a Spark alone has no cable"
 
 
+@pytest.mark.parametrize(("state", "advice"), [("ACTIVE", "nothing to do"), ("DOWN", "put it back in")])
+def test_a_cable_that_is_back_is_told_and_asks_for_nothing(state: str, advice: str) -> None:
+    off = Example("", reading([sample(rails=[rail(state=state)])]), ["cx7-pcie-hotplug MTKP0001:00: Cable removal"])
+    (one,) = [one for one in why(off.made()).judgement.findings if one.id == "log_cable_removed"]
+    assert one.severity == "info" and advice in one.way_out
+
+
 @pytest.mark.parametrize(
     ("more", "severity"),
     [
