@@ -135,7 +135,7 @@ def _show(command: Sequence[str], secret: str) -> int:
 def _one(order: Order, service: str | None, *, serving: bool) -> Row:
     """Return the one row that is meant. With no name it is the only service; of a cluster it is the first host."""
     outcome, report = run(order, quiet=True)
-    found = rows(answers_of(report))
+    found = rows(answers_of(report), reach_of(report))
     if report.cut:
         _lost(order, report)
     if not found:

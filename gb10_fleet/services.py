@@ -75,14 +75,22 @@ def inventory_of(report: Report) -> dict[str, Any]:
 
 
 def reach_of(report: Report) -> dict[str, Any]:
-    """Return by host how it is reached, and which services the inventory gives it."""
+    """Return by host how it is reached, which services the inventory gives it, and the members of its cluster."""
     return dict(inventory_of(report).get("reach", {}))
 
 
-def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Every service on every host, from the section services of gb10.fleet.spark_facts."""
-    found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
+def rows(answers: Mapping[str, Mapping[str, Any]], reach: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Every service on every host, from the section services of gb10.fleet.spark_facts.
+
+    A host may name anybody as a member of its cluster: those count that the inventory has there, by `reach`.
+    """
+    found = [Row(host, _joined(host, said, reach)) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
+
+
+def _joined(host: str, said: Service, reach: Mapping[str, Mapping[str, Any]]) -> Service:
+    mates = [host, *reach.get(host, {}).get("members", ())]
+    return {**said, "members": [name for name in said["members"] if name in mates]}
 
 
 def owners(reach: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:

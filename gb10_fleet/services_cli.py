@@ -171,7 +171,7 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    inventory, found = inventory_of(report), rows(answers)
+    inventory, found = inventory_of(report), rows(answers, reach_of(report))
     return Fleet(order, found, silent, *(inventory.get(key, {}) for key in ("layouts", "by_timer", "reach"))), report
 
 
@@ -254,7 +254,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     outcome, report = run(order, quiet=True)
     answers = answers_of(report)
     silent = _silent(report, answers)
-    answer = document(rows(answers), silent, now)
+    answer = document(rows(answers, reach_of(report)), silent, now)
     answer["reserved"] = reservations(reach_of(report), now)
     if silent and not report.cut:
         outcome = Outcome.unreachable

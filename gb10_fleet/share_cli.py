@@ -225,7 +225,7 @@ class _Share:
         """Return by host where clients reach it: each that serves, or is the first of its cluster."""
         order = Order("gb10.fleet.services", self.order.inventories, words=self.order.words, asks=ASKS)
         outcome, report = run(order, quiet=True)
-        found = rows(answers_of(report))
+        found = rows(answers_of(report), reach_of(report))
         lost = [host for host in report.hosts if host in report.messages]
         if lost or report.cut or (not found and outcome is not Outcome.done):
             self._refuse(order, outcome or (Outcome.unreachable if report.silent else Outcome.failed), report)

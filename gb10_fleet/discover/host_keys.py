@@ -17,12 +17,15 @@ KEYSCAN_TIMEOUT_S = 5  # for one connection; ssh-keyscan makes them side by side
 LATE_S = 4 * KEYSCAN_TIMEOUT_S  # then it is ended: a byte without more holds it up for ever, and those beside it
 AT_ONCE = 32  # of ssh-keyscan
 ALONE_AT_ONCE = 128  # of those that ask one place: all that a stranger may announce (256 names of 8) take 3 minutes
-KEY_TYPES = ("ed25519", "ecdsa", "rsa")
+KEY_TYPES = ("ed25519", "ecdsa", "rsa")  # the first that a place has is the one that people compare
 Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 
 
 def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place, dict[str, str]]:
-    """The host keys of every place that answers SSH."""
+    """The host key of every place that answers SSH: the one that people compare, and no other.
+
+    ssh-keyscan asks for no proof. So a stranger could show the key of a Spark, and be believed by another one of its own.
+    """
     found: dict[Place, dict[str, str]] = {}
     groups = list(_groups(asked))
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -39,7 +42,11 @@ def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place,
             parts = line.split()
             if len(parts) == 3 and parts[0] in here and _is_key(parts[1], parts[2]):
                 found.setdefault(here[parts[0]], {})[parts[1]] = parts[2]
-    return found
+    return {place: dict([min(keys.items(), key=_rank)]) for place, keys in found.items()}
+
+
+def _rank(key: tuple[str, str]) -> int:
+    return next(number for number, kind in enumerate(KEY_TYPES) if kind in key[0])
 
 
 def _groups(asked: Sequence[Place]) -> Iterator[list[Place]]:

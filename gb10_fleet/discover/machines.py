@@ -167,9 +167,14 @@ def _over_a_rail(answer: Answer) -> bool:
 
 
 def _duplicates(machines: Mapping[str, Sequence[Answer]], names: Mapping[str, str]) -> Iterator[Duplicate]:
-    """Keys of several machines of which one at least is a Spark; what the neighbours share is not ours to judge."""
+    """Keys of several machines of which one at least is a Spark; what the neighbours share is not ours to judge.
+
+    Anybody may announce himself and show a key. So one that lets nobody in counts where a person has named it.
+    """
     owners: dict[str, dict[str, str]] = {}
     for identity, group in machines.items():
+        if not any(answer.facts or answer.place.named for answer in group):
+            continue
         shown = ", ".join(str(answer.place) for answer in group)
         shown = f"{names[identity]} ({shown})" if identity in names else shown
         for key in {key for answer in group for key in answer.keys.values()}:

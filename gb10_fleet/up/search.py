@@ -66,6 +66,7 @@ def find(
     if locked:
         opened += _with_password({place: keys[place] for place in locked}, user, words, person)
     found = machines.judge([], [*([own] if own else []), *opened])
+    _refuse_shared(found)
     _refuse_others([place for place in found.others if place.named])
     if not found.sparks:
         raise Stop("no Spark was found; name their addresses: gb10 up ADDRESS...", Outcome.failed)

@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 
 def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a reader gets to a host and to its gateway, and its services, from the variables of the host."""
+    """Return how a reader gets to a host and to its gateway, its services, and who may serve with it: by its variables."""
     remote = variables.get("ansible_connection", "ssh") != "local"
     user = variables.get("ansible_user")
     address = str(variables.get("ansible_host") or variables.get("inventory_hostname") or "")
@@ -76,6 +76,7 @@ def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
         "needs_key": bool(variables.get("vllm_api_key")),
         "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
         "reserved": variables.get(reserved.VARIABLE) or None,
+        "members": [*variables.get("groups", {}).get(variables.get("gb10_cluster"), ())],
         "services": [*service_entries.here(variables, str(variables.get("inventory_hostname")))]
         + ([service_entries.SHORT] if variables.get("vllm_model") else []),
     }

@@ -144,6 +144,27 @@ def test_a_host_that_lets_nobody_in_may_be_another_machine_with_the_same_key() -
     assert duplicate.machines == ("spark-1 (192.0.2.11)", "192.0.2.12")
 
 
+def test_a_stranger_that_shows_the_key_of_a_spark_is_no_second_one() -> None:
+    """Anybody may announce himself and show a public key; whom a person has named is judged all the same."""
+    stranger = Answer(Place("192.0.2.12", named=False), {"ssh-ed25519": key(1)}, silence="permission")
+    result = found(spark("192.0.2.11", 1), stranger)
+    tally("a stranger shows the key of a Spark, and ends the search", 1, len(result.duplicates))
+    assert result.duplicates == [] and [one.name for one in result.sparks] == ["spark-1"]
+
+
+def test_only_the_key_that_a_person_compares_is_believed(tmp_path: Path) -> None:
+    """ssh-keyscan asks for no proof: a stranger shows the Ed25519 key of a Spark, and an RSA key of its own."""
+    said = {"ssh-rsa": key(6, "ssh-rsa"), "ssh-ed25519": key(11), "ecdsa-sha2-nistp256": key(7, "ecdsa-sha2-nistp256")}
+    lines = "".join(f"192.0.2.11 {kind} {text}\n" for kind, text in said.items())
+    (tmp_path / "said").write_text(f"{lines}192.0.2.12 ssh-rsa {key(8, 'ssh-rsa')}\n")
+    keyscan = str(fake(tmp_path, "keyscan", f"cat {tmp_path}/said"))
+    spark_a, old = Place("192.0.2.11"), Place("192.0.2.12")
+    keys = host_keys.keys_of([spark_a, old], keyscan)
+    believed = [*host_keys.known_hosts_lines({spark_a: keys[spark_a]})]
+    tally("a stranger shows the key of a Spark, and proves another one", 1, int(len(believed) != 1))
+    assert believed == [f"192.0.2.11 ssh-ed25519 {key(11)}\n"] and [*keys[old]] == ["ssh-rsa"]
+
+
 def test_what_the_neighbours_share_is_not_ours_to_judge() -> None:
     router = [Answer(Place(f"192.0.2.{number}"), {"ssh-ed25519": key(7)}, silence="no") for number in (1, 2)]
     product = {"dmi_vendor": "Dell", "dmi_name": "XPS", "dmi_family": None, "dgx_release": None}

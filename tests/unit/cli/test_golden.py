@@ -77,7 +77,8 @@ def ps(_root: Path) -> dict[str, Any]:
     starts = {**said, "name": "big", "phase": "weights", "load_s": None, "members": ["spark-a", "spark-b"]}
     still = {**said, "name": "old", "state": "inactive", "phase": None, "wish": wish}
     found = services.rows(
-        {"spark-a": {"services": [{**said, "name": "vllm"}, starts]}, "spark-b": {"services": [still]}}
+        {"spark-a": {"services": [{**said, "name": "vllm"}, starts]}, "spark-b": {"services": [still]}},
+        {"spark-a": {"members": ["spark-a", "spark-b"]}},
     )
     return {"two": services.document(found, ["spark-c"], datetime(2026, 11, 23, tzinfo=UTC))}
 

@@ -56,8 +56,10 @@ class Hosts:
         if order.playbook == "gb10.fleet.services":
             layouts = self.by_host or dict.fromkeys(self.found, self.layouts)
             of_the_inventory = {"step": "layouts", "host": next(iter(self.found), "a")}
+            mates = {host: [one for each in said for one in each["members"]] for host, said in self.found.items()}
+            reach = {host: {"members": known} for host, known in mates.items()} | self.reach
             named = of_the_inventory | {
-                "res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents, "reach": self.reach})}
+                "res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents, "reach": reach})}
             }
             report.take({"event": "runner_on_ok", "event_data": named})
             nothing = {"services": None, "error": None, "silent": None}
@@ -392,6 +394,15 @@ def test_half_of_a_cluster_is_refused(ask: Ask) -> None:
     hosts, result = ask("stop", "big", "--yes", hosts=Hosts(found))
     assert result.exit_code == Outcome.refused and hosts.orders == []
     assert "big is served by b as well" in result.output
+
+
+@pytest.mark.parametrize("lie", [["b", "c"], ["b", "nobody"]])
+def test_a_host_names_no_member_that_the_inventory_has_elsewhere(ask: Ask, lie: list[str]) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("chat", members=lie)]}, silent=["c"])
+    hosts.reach = {host: {"services": ["chat"], "members": []} for host in ("a", "b")}
+    hosts, result = ask("stop", "chat", "--yes", hosts=hosts)
+    tally("a host names a member of its cluster, and nobody's service is stopped", 1, int(not hosts.wishes))
+    assert [on for *_, on in hosts.wishes] == ["a,b"] and result.exit_code == Outcome.unreachable
 
 
 def test_swap_stops_first_and_asks_the_other(ask: Ask) -> None:

@@ -78,6 +78,8 @@ def test_the_short_text_has_addresses_and_the_way_to_the_rest() -> None:
 def test_the_inventory_says_how_a_host_is_reached(variables: dict[str, object], login: str, gateway: str) -> None:
     found = usage.reach(variables)
     assert (found["login"], found["gateway"]) == (login, gateway)
+    cluster = {"gb10_cluster": "pair", "groups": {"pair": ["a", "b"]}}
+    assert (found["members"], usage.reach({**variables, **cluster})["members"]) == ([], ["a", "b"])
 
 
 def test_only_a_service_that_answers_has_a_usage() -> None:
