@@ -34,6 +34,7 @@ from gb10_fleet.stopping import Stop
 PLAYBOOK = MODULE = "gb10.fleet.glance"
 PIECE = 2**16
 KEPT_S = 240  # of looks, so that an engine that hangs is seen
+KEPT_BYTES = 2**24  # of the looks of a host as they came, which take up to twenty times that; sound ones have 5 MiB
 COLUMNS = ("host", "GPU", "clock", "power", "util", "memory", "rails", "services")
 _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 
@@ -122,26 +123,28 @@ def _more(one: Row) -> Iterator[tuple[str, str]]:
 class Fleet:
     """What the hosts have said last, in the order of their names.
 
-    A host's own clock decides nothing here: it may stand still, and each look would be kept for ever.
+    A host's own clock decides nothing here: it may stand still, and each look would be kept for ever. Nor does how much
+    it says.
     """
 
     def __init__(self, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._clock = limits.rules(), clock
         self._most = math.ceil(2 * KEPT_S / every_s)  # glance passes on no more of a host
-        self._looks: dict[str, deque[tuple[float, Look]]] = {}
+        self._looks: dict[str, deque[tuple[float, Look, int]]] = {}
         self.rows: dict[str, Row] = {}
 
     def take(self, line: dict[str, Any]) -> Row:
-        """One line of the pipe."""
+        """One line of the pipe; `bytes`: how long it was."""
         host, silent = line["host"], line.get("silent")
         looks = self._looks.setdefault(host, deque(maxlen=self._most))
         if silent:
             looks.clear()
         else:
-            looks.append((self._clock(), line["look"]))
-            while looks[-1][0] - looks[0][0] > KEPT_S:
-                looks.popleft()
-        heard = [look for _heard_s, look in looks]
+            looks.append((self._clock(), line["look"], line.get("bytes", 0)))
+            size = sum(size for *_, size in looks)
+            while looks[-1][0] - looks[0][0] > KEPT_S or (size > KEPT_BYTES and len(looks) > 1):
+                size -= looks.popleft()[2]
+        heard = [look for _heard_s, look, _size in looks]
         self.rows[host] = row(host, heard, silent, self._rules, line)
         return self.rows[host]
 
@@ -233,7 +236,7 @@ class _Source:
                     self._stop.wait(0.1)  # nobody has opened it yet
                     continue
                 *whole, rest = (rest + chunk).split(b"\n")
-                yield from map(json.loads, whole)
+                yield from ({**json.loads(line), "bytes": len(line)} for line in whole)
         finally:
             os.close(self._reader)  # the playbook notices, and ends
             thread.join()

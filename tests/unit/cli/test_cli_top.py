@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, top
+from tests.support.attacker import tally
 from tests.support.health import NOW, gpu
 from tests.support.looks import look, served
 from tests.support.variables import told
@@ -164,6 +165,18 @@ def test_a_hosts_own_clock_makes_nobody_keep_more_of_it() -> None:
     heard_s = top.KEPT_S + 1.0
     fleet.take({"host": "spark-a", "look": look(NOW)})
     assert len(fleet._looks["spark-a"]) == 1
+
+
+def test_what_is_kept_of_a_host_has_a_bound_in_bytes_too() -> None:
+    """A look of 128 KiB takes 2 MiB of memory, and 960 of them are kept for 4 minutes."""
+    fleet, size = top.Fleet(every_s=0.5, clock=lambda: 0.0), 2**17
+    for _ in range(3 * top.KEPT_BYTES // size):
+        fleet.take({"host": "spark-a", "look": look(NOW), "bytes": size})
+    kept = len(fleet._looks["spark-a"]) * size
+    tally("a host fills the memory of gb10 top", 1, int(kept > top.KEPT_BYTES))
+    assert kept == top.KEPT_BYTES
+    fleet.take({"host": "spark-a", "look": look(NOW), "bytes": 2 * top.KEPT_BYTES})
+    assert len(fleet._looks["spark-a"]) == 1, "the last one is shown"
 
 
 def test_a_window_ends_with_how_much_does_not_fit() -> None:

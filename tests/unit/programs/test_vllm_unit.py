@@ -28,6 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.attacker import tally
+from tests.support.unit_log import new_log
 from tests.support.vllm_unit import (
     DOCKER,
     FORGED,
@@ -86,6 +87,15 @@ def test_one_life(hosts: Callable[..., list[Host]], capfd: pytest.CaptureFixture
     out = capfd.readouterr().out
     assert "Graph capturing finished in 8 secs" in out, "the journal has the container's lines"
     assert sum("checkpoint shards" in line for line in out.splitlines()) == 2, "a progress bar is lines"
+
+
+def test_a_container_that_changes_its_mind_for_ever_holds_up_no_stop() -> None:
+    """Each change is an event, and the end of the container or a stop comes behind those that wait."""
+    log = new_log()
+    told = sum(log.feed(f"Loading safetensors checkpoint shards:  {n % 2}% Completed") for n in range(20_000))
+    tally("a container holds up the stop of its unit with its percentages", 1, int(told > container_log.MOST_STEPS))
+    assert told == container_log.MOST_STEPS and log.percent == "1"
+    assert log.feed("Model loading took 65.9 GiB memory and 41.10 seconds"), "another phase is told all the same"
 
 
 def test_the_gateway_gets_its_leave_when_the_container_listens_and_loses_it_with_it(

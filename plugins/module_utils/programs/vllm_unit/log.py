@@ -43,6 +43,7 @@ _UNQUOTED = re.compile(
 )
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
+MOST_STEPS = 1000  # of a phase that are told: each is an event, and whatever comes next waits behind them
 
 
 class Log:
@@ -52,6 +53,7 @@ class Log:
         self.config, self.secrets, self.clock = config, secrets, clock
         self.phase = "formation"
         self.percent = ""
+        self.steps = 0  # of this phase
         self.last: deque[str] = deque(maxlen=KEPT_LINES)
         self.errors = Errors()  # since the start, or since it served
         self.erred = 0.0  # when the last one came
@@ -70,7 +72,7 @@ class Log:
         return f"| {line}" if line.lstrip().startswith(OWN) else line
 
     def feed(self, line: str) -> bool:
-        """Return whether phase or percentage changed."""
+        """Return whether phase or percentage changed, and it is to be told: a container may change one for ever."""
         self.last.append(line[:LONGEST_ERROR])
         self._look_for_errors(line)
         if self.phase != "ready":
@@ -83,10 +85,11 @@ class Log:
             if found and PHASES.index(phase) >= PHASES.index(self.phase):
                 percent = str(found.groupdict().get("percent") or "")
                 if (phase, percent) != (self.phase, self.percent):
+                    self.steps = self.steps + 1 if phase == self.phase else 0
                     self.phase, self.percent = phase, percent
                     if phase == "ready":
                         self.serves()
-                    return True
+                    return self.steps < MOST_STEPS
         return False
 
     def _look_for_errors(self, line: str) -> None:
