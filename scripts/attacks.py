@@ -24,6 +24,7 @@ TESTS = (
     "tests/unit/cli/test_cli_bundle.py",
     "tests/unit/cli/test_cli_discover.py",
     "tests/unit/cli/test_cli_share.py",
+    "tests/unit/cli/test_cli_top.py",
     "tests/unit/cli/test_enrol.py",
     "tests/unit/cli/test_known_bad.py",
     "tests/unit/cli/test_playbook_events.py",
