@@ -351,6 +351,25 @@ def test_the_kernel_says_whether_memory_ran_out(hosts: Callable[..., list[Host]]
     assert "killed 2 processes" in host.status["failure"]["text"]
 
 
+def test_what_a_user_has_killed_by_a_limit_of_his_own_is_no_want_of_memory(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    vmstat, events = host.root / "proc/vmstat", host.root / "sys/fs/cgroup/system.slice/memory.events"
+    for path, text in ((vmstat, "oom_kill 4\n"), (events, "oom 1\noom_kill 1\noom_group_kill 0\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    host.start().reaches("ready")
+    vmstat.write_text("oom_kill 9\n")
+    host.play("code", "137")
+    verdict = host.verdict()
+    tally("a login names the reason why a model ended", 1, int(verdict == "out_of_memory"))
+    assert verdict == "killed"
+    host.docker.with_name("code").unlink()
+    host.start().reaches("ready")
+    events.write_text("oom 3\noom_kill 3\noom_group_kill 0\n")
+    host.play("code", "137")
+    assert host.verdict() == "out_of_memory" and "killed 2 processes" in host.status["failure"]["text"]
+
+
 def test_a_verdict_outlives_the_life_and_ends_with_other_settings(hosts: Callable[..., list[Host]]) -> None:
     (host,) = hosts()
     break_memory(host)

@@ -51,6 +51,7 @@ GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
 LOADING = "run/gb10-loading/turn"
+CGROUPS, GROUPS = "sys/fs/cgroup", ("system.slice", "docker")  # where Docker has its containers, by its driver
 ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 LARGEST_ANSWER = 2**16  # bytes
 NO_MORE = 3  # the exit status after which systemd does not try again: RestartPreventExitStatus= of the unit
@@ -455,9 +456,13 @@ class Life:
         return int(said) if code == 0 and said.isdigit() else 0
 
     def _ooms(self) -> int:
-        """Processes that the kernel has killed for want of memory, since the boot."""
-        found = re.search(r"(?m)^oom_kill (\d+)$", read(self.root / "proc/vmstat"))
-        return int(found[1]) if found else 0
+        """Processes that the kernel has killed for want of memory, since the boot: those of services and containers.
+
+        Where nobody counts them by group, all: then a user's own count, too, that he has killed by a limit of his own.
+        """
+        own = [read(self.root / CGROUPS / group / "memory.events") for group in GROUPS]
+        said = "\n".join(own if any(own) else [read(self.root / "proc/vmstat")])
+        return sum(map(int, re.findall(r"(?m)^oom_kill (\d+)$", said)))
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         """Pass the container's output on to the journal, and read it along."""
