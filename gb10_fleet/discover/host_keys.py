@@ -93,7 +93,9 @@ def ssh_options(known_hosts: Path) -> dict[str, str]:
         "UserKnownHostsFile": str(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "ConnectTimeout": str(KEYSCAN_TIMEOUT_S),
-        "ForwardAgent": "no",
+        # What the user's own configuration gives to all hosts is not for these.
+        **dict.fromkeys(("ForwardAgent", "ForwardX11", "PermitLocalCommand", "Tunnel"), "no"),
+        "ClearAllForwardings": "yes",
         "ControlPath": "none",  # a master of an earlier run has seen other keys, or none
     }
 

@@ -165,6 +165,19 @@ def test_only_the_key_that_a_person_compares_is_believed(tmp_path: Path) -> None
     assert believed == [f"192.0.2.11 ssh-ed25519 {key(11)}\n"] and [*keys[old]] == ["ssh-rsa"]
 
 
+def test_who_nobody_has_vouched_for_gets_nothing_that_ssh_would_forward(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "Host *\nForwardAgent yes\nForwardX11 yes\nTunnel yes\nPermitLocalCommand yes\nLocalCommand touch /x\n"
+        "RemoteForward 2222 localhost:22\nDynamicForward 1080\n"
+    )
+    words = [word for name, value in host_keys.ssh_options(tmp_path).items() for word in ("-o", f"{name}={value}")]
+    said = subprocess.check_output(["ssh", "-G", "-F", config, *words, "192.0.2.11"], text=True).splitlines()
+    given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes", "clearallforwardings no"}
+    tally("a stranger gets what ssh forwards to all hosts", 1, int(bool(given & set(said))))
+    assert not given & set(said)
+
+
 def test_what_the_neighbours_share_is_not_ours_to_judge() -> None:
     router = [Answer(Place(f"192.0.2.{number}"), {"ssh-ed25519": key(7)}, silence="no") for number in (1, 2)]
     product = {"dmi_vendor": "Dell", "dmi_name": "XPS", "dmi_family": None, "dgx_release": None}
