@@ -37,6 +37,7 @@ TESTS = (
     "tests/unit/doctor/test_findings.py",
     "tests/unit/engine/resources/test_accounts.py",
     "tests/unit/engine/resources/test_places.py",
+    "tests/unit/engine/resources/test_profiles.py",
     "tests/unit/serving/model_facts/test_gguf.py",
     "tests/unit/serving/test_pull_fault.py",
     "tests/unit/serving/test_transfer_attacks.py",

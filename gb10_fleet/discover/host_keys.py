@@ -24,7 +24,7 @@ Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 def keys_of(asked: Sequence[Place], keyscan: str = "ssh-keyscan") -> dict[Place, dict[str, str]]:
     """The host key of every place that answers SSH: the one that people compare, and no other.
 
-    ssh-keyscan asks for no proof. So a stranger could show the key of a Spark, and be believed by another one of its own.
+    ssh-keyscan asks for no proof: a stranger could show the key of a Spark, and be believed by another one, its own.
     """
     found: dict[Place, dict[str, str]] = {}
     groups = list(_groups(asked))

@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 
 def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a reader gets to a host and to its gateway, its services, and who may serve with it: by its variables."""
+    """Return by its variables how a reader gets to a host and its gateway, its services, and who is in its cluster."""
     remote = variables.get("ansible_connection", "ssh") != "local"
     user = variables.get("ansible_user")
     address = str(variables.get("ansible_host") or variables.get("inventory_hostname") or "")

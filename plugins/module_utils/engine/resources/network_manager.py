@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import SETTINGS, Profile
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import port_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import Network, link_name, lower_interfaces
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError, System
 
 _READS = 5  # of all profiles; more than once only where one vanishes meanwhile
 _NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist
@@ -28,7 +28,8 @@ _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
 _NETPLAN = "/run/NetworkManager/system-connections/netplan-"
 _LISTED = ("UUID", "DEVICE", "FILENAME")
 # The last two: how a profile may name its interface otherwise.
-_FIELDS = ("connection.uuid", "connection.type", *SETTINGS, "802-3-ethernet.mac-address", "match.interface-name")
+_FIRST = "connection.uuid"  # of what is said of a profile
+_FIELDS = (_FIRST, "connection.type", *SETTINGS, "802-3-ethernet.mac-address", "match.interface-name")
 
 
 @dataclass(frozen=True)
@@ -106,19 +107,12 @@ def parse_terse(line: str) -> list[str]:
     return [re.sub(r"\\(.)", r"\1", part) for part in re.findall(r"(?:^|(?<=:))((?:[^:\\]|\\.)*)(?::|$)", line)]
 
 
-def parse_profiles(listing: str, details: str) -> dict[str, Stored]:
-    """Profiles by UUID, from the list of all and the settings of each."""
-    settings: dict[str, dict[str, str]] = {}
-    current: dict[str, str] = {}
-    for line in details.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key == "connection.uuid":
-            current = settings.setdefault(value, {})
-        if colon:
-            current[key] = re.sub(r"\\(.)", r"\1", value)
+def parse_profiles(listing: str, details: Mapping[str, str]) -> dict[str, Stored]:
+    """Profiles by UUID, from the list of all and what is said of each."""
     profiles = {}
     for identity, device, filename in parse_listing(listing):
-        known = dict(settings.get(identity, {}))
+        lines = (line.partition(":") for line in details[identity].split("\n"))
+        known = {key: re.sub(r"\\(.)", r"\1", value) for key, colon, value in lines if colon}
         known["ipv4.addresses"] = ", ".join(part.strip() for part in known.get("ipv4.addresses", "").split(",") if part)
         profiles[identity] = Stored(identity, known.get("connection.id", ""), device, filename, known)
     return profiles
@@ -139,17 +133,25 @@ def read_profiles(system: System) -> dict[str, Stored]:
         identities = [identity for identity, _device, _filename in parse_listing(listing)]
         if not identities:
             return {}
-        selected = [word for identity in identities for word in ("uuid", identity)]
-        show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
-        done = system.run(show)
+        done = _shown(system, identities)
+        details = dict(zip(identities, re.split(f"(?m)^(?={_FIRST}:)", done.stdout)[1:]))
+        if done.stdout.count(f"{_FIRST}:") > len(identities):  # in a name with a line break, too: each by itself then
+            answers = [_shown(system, [identity]) for identity in identities]
+            done = next((each for each in answers if each.rc != 0), done)
+            details = {identity: each.stdout for identity, each in zip(identities, answers)}
         if done.rc == 0:
-            return parse_profiles(listing, done.stdout)
+            return parse_profiles(listing, details)
         if done.rc != _NO_SUCH_PROFILE:
             break
     raise HostError(
         f"the profiles of NetworkManager cannot be read ({done.words})"
         + (f": at each of {_READS} readings one was gone again; run again" if done.rc == _NO_SUCH_PROFILE else "")
     )
+
+
+def _shown(system: System, identities: Sequence[str]) -> Completed:
+    selected = [word for identity in identities for word in ("uuid", identity)]
+    return system.run(["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected])
 
 
 def read_link(system: System, interface: str, network: Network) -> Link | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.support.fake_host import FakeHost
 
+from tests.support.attacker import tally
 from tests.support.fake_host import failed
 from tests.support.network_manager import P0, P0_TWIN, PAIR, UUID_P0, UUID_TWIN, FakeNetworkManager, rail
 
@@ -379,6 +380,21 @@ def test_a_line_break_in_a_name_is_no_profile_of_its_own(host: FakeHost, manager
     del manager.profiles["foreign-a-b"]
     host.both([rail()], fabric_allow_activation=True)
     assert manager.profiles["foreign-Office-LAN"]["connection.autoconnect"] == "yes"
+
+
+@pytest.mark.parametrize("named", [UUID_P0, UUID_TWIN])
+def test_a_line_break_in_a_name_says_nothing_of_another_profile(
+    host: FakeHost, manager: FakeNetworkManager, named: str
+) -> None:
+    """Who sits at the host may make profiles of his own, and ours are before and behind it."""
+    host.both(PAIR, fabric_allow_activation=True)
+    manager.foreign(f"x\nconnection.uuid:{named}\n802-3-ethernet.mtu:1500", "enP7s7")
+    first, second, *his = manager.profiles.items()
+    manager.profiles = dict([first, *his, second])
+    outcome = host.converge(PAIR)
+    differs = [*outcome.changes, *outcome.pending]
+    tally("a profile speaks for another one by a line break in its name", 1, int(bool(differs)))
+    assert differs == []
 
 
 def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
