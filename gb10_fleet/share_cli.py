@@ -35,7 +35,7 @@ from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
 from gb10_fleet.services import ASKS, answers_of, owners, reach_of, rows
-from gb10_fleet.up.people import Person, Stop, stopped
+from gb10_fleet.up.people import Person, Progress, Stop, stopped
 
 if TYPE_CHECKING:  # where it is needed it is imported: no other command needs certificates
     from gb10_fleet.authority import Authority
@@ -224,7 +224,7 @@ class _Share:
     def _addresses(self, *, ours: bool) -> dict[str, str]:
         """Return by host where clients reach it: each that serves, or is the first of its cluster."""
         order = Order("gb10.fleet.services", self.order.inventories, words=self.order.words, asks=ASKS)
-        outcome, report = run(order, quiet=True)
+        outcome, report = run(order, quiet=True, watch=Progress(self.person))
         found = rows(answers_of(report), reach_of(report))
         lost = [host for host in report.hosts if host in report.messages]
         if lost or report.cut or (not found and outcome is not Outcome.done):
@@ -258,7 +258,7 @@ class _Share:
         words = ("--skip-tags", "validate")
         order = Order("gb10.fleet.site", self.order.inventories, words=(*self.order.words, *words))
         self.person.say("Setting it up on the hosts; this takes a minute or two.")
-        outcome, report = run(order, quiet=True)
+        outcome, report = run(order, quiet=True, watch=Progress(self.person))
         if outcome is Outcome.refused:
             self.kept.write(before)
         if outcome is not Outcome.done:
@@ -295,7 +295,7 @@ def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) ->
     yield f"    {key}"
     yield from (f"The same key opens {url}." for url in urls[1:])
     yield f"Copy {trusted} to it, for example as gb10.pem. By this file it knows that your Spark answers."
-    yield "  curl"
+    yield "  curl (names the models)"
     yield f"    curl --cacert gb10.pem -H 'Authorization: Bearer KEY' {urls[0]}/models"
     yield "  Python, with OpenAI's client"
     yield f"    export SSL_CERT_FILE=gb10.pem OPENAI_BASE_URL={urls[0]} OPENAI_API_KEY=KEY"

@@ -55,7 +55,7 @@ class Fleet:
         self.outcome = Outcome.done
         self.reach = {"login": "you@192.0.2.11", "gateway": None, **reach}
 
-    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(self, order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
         self.orders.append(order)
         report = Report(asks=order.asks)
         if order.playbook == "gb10.fleet.site":
@@ -146,7 +146,7 @@ def test_a_key_that_is_taken_back_meanwhile_does_not_return(
     call(fleet, "laptop", "--yes")
     meanwhile: list[Any] = []
 
-    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
         if order.playbook == "gb10.fleet.services" and not meanwhile:
             meanwhile.append(None)
             meanwhile[0] = call(fleet, "--revoke", "laptop")
@@ -322,7 +322,7 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
     (tmp_path / "hosts.yml").write_text(HOSTS)
     addresses = {"a": "192.0.2.11", "b": "192.0.2.12", "evil": "192.0.2.66"}
 
-    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
         report = Report(asks=order.asks)
         service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
         hosts = {host: {"services": [service], "error": None, "silent": None} for host in addresses}
