@@ -305,7 +305,7 @@ def run(
     *,
     quiet: bool = False,
     runner: Runner = ansible_run,
-    watch: Watch | None = None,
+    watch: Watch = lambda _event: None,
     cancel: Callable[[], bool] | None = None,
     folder: Path | None = None,
 ) -> tuple[Outcome, Report]:
@@ -320,14 +320,12 @@ def run(
     def handle(event: dict[str, Any]) -> bool:
         with one_at_a_time:
             stored = report.take(event)
-            if watch is not None:
-                watch(event)
+            watch(event)
             return stored
 
     def ended() -> bool:
-        if watch is not None:
-            with one_at_a_time:
-                watch(SECOND)
+        with one_at_a_time:
+            watch(SECOND)
         return canceled()
 
     with (

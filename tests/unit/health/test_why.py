@@ -191,6 +191,14 @@ def test_the_timeline_is_in_order_and_ends_where_it_is_told_to() -> None:
     assert [entry.kind for entry in why(record, days=0.5).timeline] == ["last_line", "unclean_end", "boot", "oom_kill"]
 
 
+@pytest.mark.parametrize(("state", "first"), [("ACTIVE", ("peer_gone", "likely")), ("DOWN", ("rail_fault", "likely"))])
+def test_a_spark_that_is_gone_is_the_cause_that_its_peer_names(state: str, first: tuple[str, str]) -> None:
+    failed = event("service", NOW - 60, "peer_lost", "gb10-vllm: peer_lost: spark-b is gone")
+    rails = [health.rail(state=state)]
+    found = why(reading([sample(NOW - 1, rails=rails), sample(rails=rails)], events=[failed]))
+    assert (found.causes[0].id, found.causes[0].sure) == first
+
+
 def test_a_failure_of_the_service_is_told_once() -> None:
     service = {"phase": "starting", "since": None, "failures": 1, "verdict": "engine_died", "text": "it ended",
                "at": "2026-11-23T06:00:00Z"}  # fmt: skip
@@ -247,7 +255,7 @@ def test_a_failure_of_a_service_that_serves_again_is_no_cause(phase: str, since:
     at = timeline.utc(NOW - since).replace(" ", "T") + "Z"
     service = {"phase": phase, "since": at, "failures": 0, "verdict": None, "text": None, "at": None}
     found = why(reading(events=[failed], service=service))
-    assert [cause.id for cause in found.causes] == ([] if ended else ["service_failed"])
+    assert [cause.id for cause in found.causes] == ([] if ended else ["peer_gone", "service_failed"])
     assert any(entry.key == "peer_lost" for entry in found.timeline), "it is still told"
 
 
