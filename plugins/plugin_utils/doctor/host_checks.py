@@ -179,7 +179,8 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
         return "do what module_rejected says: the kernel does not load the driver's module"
     if state == "silent":
         return (
-            "read `journalctl -k | grep -i nvrm`; only a reboot ends a driver that hangs. Where it comes back:"
+            "ask once more, for a busy host may be slow; then read `journalctl -k | grep -i nvrm`: only a reboot ends "
+            "a driver that hangs. Where it comes back:"
             " power off, unplug the brick for 60 s, start again"
         )
     return (
