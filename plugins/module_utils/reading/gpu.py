@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import NOT_ENDED, Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     Part,
     Reasons,
@@ -60,7 +60,7 @@ _IDENTITY = ("name", "driver_version", "temperature.gpu", "power.draw")
 # As text, so that each is compiled when it is first used: a probe needs the second alone.
 _UNKNOWN_FIELD = r'Field "([\w.]+)" is not a valid field to query'
 _NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
-_NO_SUCH_COMMAND, _TIME_IS_UP = 127, 124
+_NO_SUCH_COMMAND = 127
 # How nvidia-smi says that there is nothing to read, by exit status or words.
 _STATES = (
     ("mismatch", 18, "version mismatch"),
@@ -164,7 +164,7 @@ def _speaks(found: Values, cells: Mapping[str, str]) -> bool:
 
 def _state(done: Completed) -> tuple[str, str]:
     said = quoted(f"{done.stdout[:LARGEST_REFUSAL]} {done.stderr[:LARGEST_REFUSAL]}")
-    if done.rc == _TIME_IS_UP:
+    if done.rc == NOT_ENDED:
         return "silent", f"nvidia-smi did not end within {GPU_DEADLINE_S:g} s"
     if done.rc == _NO_SUCH_COMMAND:
         return "no_program", "nvidia-smi is not installed"

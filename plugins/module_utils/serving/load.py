@@ -18,7 +18,7 @@ from typing import Any, Callable
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import OF_A_LOAD, count
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import NOT_ENDED, Clock, Runner
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
 _FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
@@ -123,7 +123,7 @@ def _tokenizer(serve_args: Sequence[str]) -> list[str]:
 def put(load: Load, run: Runner) -> dict[str, Any]:
     """The result of vLLM's client, or `error`: why there is none."""
     done = run(argv(load), None, load.timeout_s + GRACE_S)
-    if done.rc == 124:
+    if done.rc == NOT_ENDED:
         return {"error": f"the load did not end within {load.timeout_s} s"}
     if done.rc != 0:
         said = " / ".join(line.strip() for line in (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])

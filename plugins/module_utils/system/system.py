@@ -32,9 +32,12 @@ class HostError(Exception):
     """The host cannot be brought to the desired state; the text names the resource, the fact and the way out."""
 
 
+NOT_ENDED = 124  # exit status of what its time ran out for, as timeout(1) says it
+
+
 @dataclass(frozen=True)
 class Completed:
-    """A finished command. `rc` is 124 if its time ran out and 127 if there is no such command."""
+    """A finished command. `rc` is NOT_ENDED if its time ran out and 127 if there is no such command."""
 
     argv: tuple[str, ...]
     rc: int
@@ -75,7 +78,7 @@ def run_command(
     except commands.TooMuch as error:
         return Completed(tuple(argv), 125, stderr=f"{argv[0]} {error}")
     if status is None:
-        return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
+        return Completed(tuple(argv), NOT_ENDED, stderr=f"{argv[0]} did not end within {timeout:g} s")
     return Completed(tuple(argv), status, *map(commands.text, said))
 
 

@@ -35,7 +35,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_states imp
     Live,
     read_units,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import NOT_ENDED, HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
 LOADED = "/run/gb10-fleet/loaded.json"  # not for longer than a boot: that starts every unit anew
@@ -50,7 +50,7 @@ _INPUT = r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z"
 _WAITS = r"(?!.*(\{\{|\{%))/[^/][ -~]*\Z"
 _ARGUMENT = r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z"
 _JOURNAL_LINES = 15
-PROBE_DEADLINE_S = 10.0
+PROBE_DEADLINE_S = 30.0  # of a busy host; some ms on an idle one
 _ON_DISK = ("unmask", "enable", "disable")  # links that systemd reads at its next reload; `mask` waits for a stop
 
 
@@ -135,7 +135,11 @@ class UnitKind(Kind[Unit, UnitState]):
         live = read_units(system, names)
         probed = [resource for resource in resources if resource.probe and live[resource.name].running]
         done = {resource.name: system.run(resource.probe, timeout=PROBE_DEADLINE_S) for resource in probed}
-        lost = {name: answer.words for name, answer in done.items() if answer.rc != 0}
+        lost = {
+            name: f"what it has set up {'cannot be seen' if answer.rc == NOT_ENDED else 'is not'}: {answer.words}"
+            for name, answer in done.items()
+            if answer.rc != 0
+        }
         known = read_loaded(system)
         loaded = {name: known[name][1] for name in names if name in known and known[name][0] == live[name].reading}
         now = {path: _says(system, path) for inputs in loaded.values() for path in inputs}
@@ -193,7 +197,7 @@ class UnitKind(Kind[Unit, UnitState]):
                 step("read again", f"changed: {', '.join(rewritten)}")
             elif resource.name in state.lost:
                 # Not `restart`: that follows from another difference, and this is one of its own.
-                disrupt("repair", f"it is up, and what it has set up is not: {state.lost[resource.name]}")
+                disrupt("repair", f"it is up, and {state.lost[resource.name]}")
         if resource.masked and (unmasks or live.load != "masked"):
             step("mask", "as before")
 

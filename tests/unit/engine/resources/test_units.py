@@ -8,7 +8,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import Ap
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import LOADED, OWED_RESTARTS, SETTLE_S
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import NOT_ENDED, Completed, HostError
 
 from tests.support.systemd import DOCUMENT, UNIT_FILE, FakeSystemd
 
@@ -356,6 +356,14 @@ def test_a_unit_whose_work_is_gone_is_restarted(host: FakeHost, systemd: FakeSys
     (change,) = host.both(PROBED, demo_allow_restart=True).changes
     assert (change["action"], change["detail"]) == ("repair", "it is up, and what it has set up is not: no table")
     assert host.converge(PROBED).changes == []
+
+
+def test_a_probe_that_has_no_time_says_nothing_of_what_stands(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.on("demo holds", "")
+    host.converge(PROBED)
+    host.on("demo holds", Completed(("demo",), NOT_ENDED, stderr="demo did not end within 30 s"))
+    (change,) = host.converge(PROBED, check_mode=True, demo_allow_restart=True).changes
+    assert change["detail"] == "it is up, and what it has set up cannot be seen: demo did not end within 30 s"
 
 
 def test_a_restart_that_does_not_help_has_failed(host: FakeHost, systemd: FakeSystemd) -> None:
