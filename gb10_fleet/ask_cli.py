@@ -140,7 +140,7 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
         _lost(order, report)
     if not found:
         if outcome is Outcome.done and not report.messages:  # who is silent may serve
-            _end("no service is on these hosts. Fix: gb10 site -i INVENTORY puts one there", order)
+            _end("no service is on these hosts. Fix: gb10 up puts one there, or gb10 site -i INVENTORY", order)
         _lost(order, report)
     theirs = owners(reach_of(report))
     mine = [

@@ -339,6 +339,8 @@ class _Up:
         if self.check:
             self.person.say("Nothing was changed.")
             return Outcome.done
+        if left and _is_proven(fleet):  # an undo, or a hand: whoever has done it may want it so
+            self.person.consent("All of it was set up once, and something has changed since. Set it up again?")
         return self._site(fleet)
 
     def _site(self, fleet: Fleet) -> Outcome:

@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import faults, is_faulty
 
 FLOOR = "security_floor"
+_OURS = "our default"
 
 
 def check_security_floors(subject: Subject) -> Iterator[Finding]:
@@ -43,7 +44,8 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
     if package:
         installed = upstream_version(subject.facts["packages"][package])
         guide = f"; {entry['guide']} says how" if "guide" in entry else ""
-        way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
+        keep = "leave it until our default moves, or " if pin and _OURS in pin else ""
+        way_out = f"{pin}: {keep}set it to {better}" if pin else f"move {package} to {better}{guide}"
         return (f"is {installed}", way_out) if is_faulty(installed, entry) else None
     if pin:
         other = _other_docker(subject) if entry.get("role") == "docker" else None
@@ -74,7 +76,7 @@ def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
     if not pin or not is_faulty(upstream_version(pin), entry):
         return None
     reference = subject.catalog["software"].get(role, {})
-    since = f"our default: {reference['below_floor']}" if pin == reference.get("value") else "set in the inventory"
+    since = f"{_OURS}: {reference['below_floor']}" if pin == reference.get("value") else "set in the inventory"
     return f"{entry['pin']} asks for {upstream_version(pin)} ({since})"
 
 

@@ -235,7 +235,7 @@ def test_ask_says_that_nobody_listens_on_the_host_itself(talk: Any) -> None:
             [],
             "chat: stopped by me@desk until 07:00 CET. Fix: gb10 start chat -i a,",
         ),
-        ([], [], "no service is on these hosts. Fix: gb10 site -i a, puts one there"),
+        ([], [], "no service is on these hosts. Fix: gb10 up puts one there, or gb10 site -i a,"),
     ],
 )
 def test_ask_refuses_in_words(talk: Any, found: list[dict[str, Any]], words: list[str], text: str) -> None:

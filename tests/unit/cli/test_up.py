@@ -164,6 +164,17 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     assert pair["vars"]["vllm_model"]
 
 
+def test_what_was_undone_is_set_up_again_only_if_somebody_says_so(world: World) -> None:
+    world.typed = ["1"]
+    assert up(*ADDRESSES.values()).exit_code == 0
+    world.left = 3
+    world.typed = ["n"]
+    done = up()
+    assert done.exit_code == 4 and "3 steps" in done.output and len(world.changed) == 1, done.output
+    world.typed = ["y"]
+    assert up().exit_code == 0 and len(world.changed) == 2
+
+
 def test_run_again_there_is_nothing_to_do(world: World) -> None:
     world.typed = ["1"]
     assert up(*ADDRESSES.values()).exit_code == 0
