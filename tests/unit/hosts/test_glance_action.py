@@ -28,7 +28,7 @@ HOSTS: dict[str, dict[str, Any]] = {
 SERVICE: dict[str, Any] = {
     "name": "vllm", "unit": "gb10-vllm.service", "container": "gb10-vllm", "status_file": "/x", "state": "active",
     "enabled": True, "model": "o/m", "served_name": "m", "port": 8000, "url": "http://127.0.0.1:8000", "members": [],
-    "rank": 0, "memory_gib": 40.0, "since": 1, "phase": "ready", "load_s": None, "wish": None,
+    "rank": 0, "tools": False, "memory_gib": 40.0, "since": 1, "phase": "ready", "load_s": None, "wish": None,
 }  # fmt: skip
 PLAY = """
 - hosts: all
