@@ -19,7 +19,7 @@ from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_quest
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
-from gb10_fleet.options import Check, Inventory, Json, Limit, NoLists, Playbook, Told, pairs
+from gb10_fleet.options import Check, Inventory, Json, Limit, NoLists, Playbook, Told, Yes, pairs
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
@@ -28,6 +28,7 @@ from gb10_fleet.rollout.journal import place
 from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.switch import cli as switch_cli
 from gb10_fleet.up import cli as up_cli
+from gb10_fleet.up.people import Person, Stop, stopped
 
 _ENDS = """
 Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
@@ -264,15 +265,22 @@ def undo(
     limit: Limit = None,
     check: Check = False,
     diff: Diff = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Put back what stood on the hosts before a role, or before all of them."""
+    """Put back what stood on the hosts before a role, or before all of them. Asks before it takes back everything."""
     if bool(roles) == everything:
         raise typer.BadParameter("name the roles to take back, or say --all; one of the two")
     if "all" in (roles or []):
         raise typer.BadParameter("all is no role: to take everything back, say --all")
     named = "all" if everything else ",".join(roles or [])
     order = Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj)
+    if everything and not (order.only_checks or order.lists):
+        where = limit or f"every host of {', '.join(inventory)}"
+        try:
+            Person(yes, as_json).consent(f"Take back everything on {where}? Models stop; what was downloaded stays.")
+        except Stop as stop:
+            stopped(stop, as_json)
     _alone(order, as_json)
     _run(order, as_json)
 

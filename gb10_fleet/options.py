@@ -68,9 +68,6 @@ class Told(TyperCommand):
 class Asking(Told):
     """A command that runs playbooks, and asks for passwords itself: nobody can type one for ansible-playbook."""
 
-    takes = "kKJ"
-    instead = ""  # what to do where one is not taken
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         asks = [word for word in args if _LETTERS.fullmatch(word) or word in {long for _, long in _ASKS.values()}]
         letters = [set(word[1:]) for word in asks if _LETTERS.fullmatch(word)]
@@ -78,9 +75,6 @@ class Asking(Told):
             option for option, (short, long) in _ASKS.items()
             if long in asks or any(short[1] in word for word in letters)
         ]  # fmt: skip
-        for short in (_ASKS[option][0] for option in wanted):
-            if short[1] not in self.takes:
-                raise typer.BadParameter(f"gb10 {self.name} takes no {short}: {self.instead}")
         both = (passwords.CONNECTION, passwords.BECOME)
         if any({"k", "K"} <= word for word in letters):  # said in one breath, it is one password
             passwords.ask(*both)
@@ -90,7 +84,7 @@ class Asking(Told):
         return super().parse_args(ctx, [word for word in args if word not in asks])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), f"[-{self.takes}]"]
+        return [*super().collect_usage_pieces(ctx), "[-kKJ]"]
 
 
 class Playbook(Asking):

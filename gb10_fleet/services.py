@@ -209,6 +209,7 @@ def _usage(row: Row, reach: Mapping[str, Any]) -> Usage:
         login=reach.get("login", row.host),
         ssh_port=reach.get("ssh_port", 22),
         needs_key=reach.get("needs_key", False),
+        tools=said["tools"],
     )
 
 

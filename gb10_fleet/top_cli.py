@@ -13,16 +13,7 @@ app = typer.Typer()
 PACE_S = 2.0
 
 
-class KeptOpen(NoLists):
-    """A command whose connections stay open, with nobody to type a password into them."""
-
-    takes = "J"
-    instead = (
-        "it logs in with keys, and needs sudo without a password. Fix: gb10 status --hosts takes it, and looks once"
-    )
-
-
-@app.command(cls=KeptOpen)
+@app.command(cls=NoLists)
 def top(
     ctx: typer.Context,
     inventory: Inventory,

@@ -173,8 +173,9 @@ def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
         "source_suffix": {".md": "markdown", ".rst": "restructuredtext"},
         "copybutton_prompt_text": "$ ",  # what is copied runs as it is, and answers of a command stay behind
         "html_theme": "furo",
-        "html_static_path": [str(ROOT / "scripts/site.css"), str(WORK / "site/dark.css")],
+        "html_static_path": [str(file) for file in (*ROOT.glob("scripts/site.*"), WORK / "site/dark.css")],
         "html_css_files": ["site.css", "dark.css"],
+        "html_js_files": [("site.js", {"defer": "defer"})],
         "html_title": f"gb10-fleet {galaxy['version']}",
         "html_show_sourcelink": False,
         "html_copy_source": False,

@@ -104,7 +104,7 @@ class ActionModule(OwnAction):
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
-                    targets.append(routes.target(name, variables, transport.command_of(routes, variables), message))
+                    targets.append(routes.talk(name, variables, transport.command_of(routes, variables), message))
                 except AnsibleError as error:
                     listener.gone(name, str(error))
             stream.Talks(targets, listener.line, listener.gone, AGAIN_S).listen(listener.there)

@@ -37,6 +37,7 @@ _URLS = Parsed(_parse_url, "an address")
 _Url = Annotated[str, _URLS]
 _Unit = Annotated[str, Matching(_UNIT, "a unit of ours")]
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
+_TOOLS = "--tool-call-parser"  # of vLLM and of SGLang
 _POLL_S = 1.0
 _MOST_MEMBERS = 1000  # of a cluster
 RUNS = ("active", "activating", "reloading")  # states of a unit
@@ -54,6 +55,7 @@ class Settings(Command):
     members: Annotated[list[str], AtMost(_MOST_MEMBERS)]
     rank: int
     memory_gib: float | None
+    tools: bool  # whether it was told how its model calls them
 
 
 class Service(Settings):
@@ -135,12 +137,13 @@ def _service(system: System, name: str, live: Mapping[str, str], wish: ShownWish
 
 
 def _settings(written: Mapping[str, Any]) -> Settings:
-    join = written.get("join") or {}
+    join, argv = written.get("join") or {}, written.get("argv") or []
     return {
         "members": [str(member["name"]) for member in join.get("members", [])],
         "rank": int(join.get("rank", 0)),
         "memory_gib": written.get("memory_gib"),
-        **(_told(written) if "serves" in written else _command(written.get("argv") or [])),
+        "tools": any(str(word).partition("=")[0] == _TOOLS for word in argv),
+        **(_told(written) if "serves" in written else _command(argv)),
     }
 
 

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -39,11 +39,13 @@ SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 REFUSED = 1  # where a password was wrong, or missing
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
-_KEPT_OPEN = "and nobody can type it into an open connection. Fix: gb10 status --hosts looks once, and types it"
 
 
 class NeedsPassword(AnsibleError):
-    """Somebody would have to type a password, for SSH or to become root: `Routes.way` takes a `Typist` then."""
+    """Somebody would have to type a password, for SSH or to become root.
+
+    `Routes.way` takes a `Typist` then, and `Routes.talk` has it typed into a connection that stays open.
+    """
 
 
 class Message(Protocol):
@@ -52,6 +54,19 @@ class Message(Protocol):
     def program(self) -> bytes: ...
 
     def reply(self, line: str) -> bytes | None: ...
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What is typed on the way to a program on a host.
+
+    `asks` knows the question of sudo in what the host says, and `let_in` is said when there is root.
+    """
+
+    ssh: str = field(default="", repr=False)
+    sudo: str = field(default="", repr=False)
+    asks: Callable[[bytes], bool] = bool
+    let_in: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,7 @@ class Target:
     program: bytes
     retries: int = 0  # after a connection that failed
     reply: Callable[[str], bytes | None] | None = None
+    secrets: Secrets = Secrets()
 
     def ask(self, timeout_s: float) -> Reply:
         """Ask the host, and again where the connection broke: a jump host, say, drops some of many at once."""
@@ -196,10 +212,26 @@ class Routes:
         """The command that runs `remote` on the host; NeedsPassword where it would need somebody to type one."""
         connection = self._connection(variables)
         if connection.transport == "ssh" and connection.get_option("password"):
-            raise NeedsPassword(f"a password of SSH is set for this host, {_KEPT_OPEN}")
+            raise NeedsPassword("a password of SSH is set for this host")
         become = self._become(connection, variables)
         if become and become.get_option("become_pass"):
-            raise NeedsPassword(f"a password of {become.name} is set for this host, {_KEPT_OPEN}")
+            raise NeedsPassword(f"a password of {become.name} is set for this host")
+        return self._target(host, connection, become, remote, message)
+
+    def talk(self, host: str, variables: dict[str, Any], remote: str, message: Message) -> Target:
+        """The same, with what is to be typed: for a connection that stays open."""
+        connection, ssh = self._connection(variables), ""
+        if connection.transport == "ssh":
+            ssh = connection.get_option("password") or ""
+            connection.set_option("password", None)  # or Ansible would have its own helper type it
+        become = self._become(connection, variables)
+        target = self._target(host, connection, become, remote, message)  # makes up how sudo asks
+        if not become:
+            return replace(target, secrets=Secrets(ssh))
+        sudo = become.get_option("become_pass") or ""
+        return replace(target, secrets=Secrets(ssh, sudo, become.check_password_prompt, become.success.encode()))
+
+    def _target(self, host: str, connection: Any, become: Any, remote: str, message: Message) -> Target:
         command = _as_root(become, remote, self._shell) if become else remote
         program, reply = message.program(), message.reply
         if connection.transport == "local":

@@ -191,7 +191,7 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
         silence = record["silence"]
         yield host, SILENT, silence["reason"], f"{silence['text']}; {silence['way_out']}"
     elif record["state"] == NO_MANIFEST:
-        yield host, "-", "never set up", "gb10-fleet has not run on this host, or was undone; gb10 site -i INVENTORY sets it up"
+        yield host, "-", "never set up", "gb10-fleet has not run here, or was undone; gb10 site -i INVENTORY sets it up"
     elif record["state"] == UNFINISHED:
         yield host, "-", "unfinished", "the last run was interrupted; run gb10.fleet.site to its end"
     for role, changes in record["changes"].items():

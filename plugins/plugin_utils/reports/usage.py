@@ -40,6 +40,7 @@ class Usage:
     login: str = ""
     ssh_port: int = _SSH_PORT
     needs_key: bool = False  # also on the host itself
+    tools: bool = False  # whether its model may call some
 
     @property
     def tunnel(self) -> str:
@@ -96,6 +97,7 @@ def of_evidence(served: Mapping[str, Any]) -> Usage | None:
         login=api.get("login") or "",
         ssh_port=int(api.get("ssh_port") or _SSH_PORT),
         needs_key=bool(api.get("needs_key")),
+        tools=bool(api.get("tools")),
     )
 
 
@@ -108,16 +110,12 @@ def of_document(evidence: Mapping[str, Any]) -> list[Usage]:
 def steps(use: Usage) -> list[Step]:
     """Return all that a new user needs, in order. `-i INVENTORY` stands for the inventory of the command."""
     question = shlex.quote(QUESTION)
-    body = json.dumps({"model": use.model, "messages": [{"role": "user", "content": QUESTION}]})
-    key = ' -H "Authorization: Bearer $KEY"' if use.needs_key else ""
     secret = _KEY if use.needs_key else "none"
     return [
         *_addresses(use),
         Step("Ask it from here", (f"gb10 ask {question} {use.service} -i INVENTORY",)),
-        Step(
-            "curl",
-            (f"curl {use.local}/chat/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}",),
-        ),
+        Step("curl", (_curl(use, QUESTION),)),
+        *_calling(use),
         Step(_PYTHON, tuple(_python(use, secret)), "pip install openai"),
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
         *_sharing(use),
@@ -146,6 +144,20 @@ def _addresses(use: Usage) -> Iterator[Step]:
 def _sharing(use: Usage) -> Iterator[Step]:
     if not use.shared:
         yield Step("Let another machine use it", ("gb10 share laptop -i INVENTORY",), "TLS, and a key of its own")
+
+
+def _curl(use: Usage, question: str, **more: Any) -> str:
+    key = ' -H "Authorization: Bearer $KEY"' if use.needs_key else ""
+    body = json.dumps({"model": use.model, "messages": [{"role": "user", "content": question}], **more})
+    return f"curl {use.local}/chat/completions{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+
+
+def _calling(use: Usage) -> Iterator[Step]:
+    if use.tools:
+        city = {"type": "object", "properties": {"city": {"type": "string"}}}
+        tool = {"type": "function", "function": {"name": "weather", "parameters": city}}
+        line = _curl(use, "How is the weather in Paris?", tools=[tool])
+        yield Step("curl, with a tool", (line,), "it answers with a call, in tool_calls; your program does the rest")
 
 
 def _python(use: Usage, secret: str) -> Iterator[str]:

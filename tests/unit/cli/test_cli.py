@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from gb10_fleet import cli, ending, evidence_table, passwords, playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
+from gb10_fleet.up import people
 from tests.support.attacker import tally
 from tests.support.proofs import documents
 from tests.support.variables import told
@@ -219,7 +220,7 @@ def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> N
     assert stub.call["inventory"] == ["spark-a,"]
 
 
-@pytest.mark.parametrize("words", [["site"], ["site", "--drifted"], ["undo", "--all"]])
+@pytest.mark.parametrize("words", [["site"], ["site", "--drifted"], ["undo", "--all", "--yes"]])
 def test_nothing_is_changed_beside_a_rollout(use: Use, tmp_path: Path, words: list[str]) -> None:
     """The lock of a host is free between two steps of a rollout: `gb10 site` started the model that it had stopped."""
     (tmp_path / "hosts.yml").touch()
@@ -237,7 +238,8 @@ def test_nothing_is_changed_beside_a_rollout(use: Use, tmp_path: Path, words: li
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["fabric", "docker"], "fabric,docker"), (["--all"], "all"), (["--all", "--check"], "all")]
+    ("words", "said"),
+    [(["fabric", "docker"], "fabric,docker"), (["--all", "--yes"], "all"), (["--all", "--check"], "all")],
 )
 def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> None:
     stub = use(0, stats(ok={"spark-a": 1}))
@@ -247,6 +249,22 @@ def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> N
     assert options[options.index("--extra-vars") + 1] == f"@{stub.call['private_data_dir']}/variables.yml"
     assert stub.variables == {"gb10_undo": said}
     assert ("--check" in options) is ("--check" in words)
+
+
+def test_undo_of_everything_asks_first(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    words = ["undo", "--all", "-i", "spark-a,"]
+    alone = CLI.invoke(cli.app, [*words, "--json"])
+    assert alone.exit_code == Outcome.refused and "say --yes" in json.loads(alone.stdout)["error"]
+    assert CLI.invoke(cli.app, words).exit_code == Outcome.refused and not stub.call, "nobody is there"
+    asked: list[str] = []
+    for said, outcome in (("n", Outcome.refused), ("y", Outcome.done)):
+        monkeypatch.setattr(people.Person, "ask", lambda _, question, __, said=said: asked.append(question) or said)
+        assert CLI.invoke(cli.app, words).exit_code == outcome
+        assert bool(stub.call) is (said == "y")
+    assert "everything on every host of spark-a," in asked[0]
+    CLI.invoke(cli.app, [*words, "--limit", "pair1"])
+    assert "everything on pair1?" in asked[-1]
 
 
 @pytest.mark.parametrize("words", [[], ["fabric", "--all"]])
@@ -516,7 +534,7 @@ PROBED = event("runner_on_ok", "gb10.fleet.probe", probes={}, unchanged=["spark-
     ],
 )
 @pytest.mark.parametrize(
-    "words", [["site"], ["doctor"], ["undo", "--all"], ["drift"], ["site", "--drifted"]], ids=" ".join
+    "words", [["site"], ["doctor"], ["undo", "--all", "--yes"], ["drift"], ["site", "--drifted"]], ids=" ".join
 )
 @pytest.mark.parametrize(
     "events", [[], [PROBED], [scan("spark-a", limit="x"), REFUSED]], ids=["nothing", "some", "all"]

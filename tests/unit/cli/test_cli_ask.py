@@ -450,6 +450,7 @@ def test_a_name_and_an_address_of_a_service_have_a_form(wrong: dict[str, str]) -
         **{"name": "chat", "unit": "gb10-vllm-chat.service", "container": "c", "status_file": "/s", "state": "active"},
         **{"enabled": True, "since": None, "phase": None, "load_s": None, "wish": None, "members": [], "rank": 0},
         **{"memory_gib": None, "model": None, "served_name": None, "port": 1, "url": "http://[fe80::1%eth0]:8000"},
+        "tools": False,
     }
     assert schema.problem(sound, Service, "service") is None
     assert schema.problem({**sound, **wrong}, Service, "service")

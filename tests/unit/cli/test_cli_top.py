@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import row
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, playbook, top
+from gb10_fleet import cli, passwords, playbook, top
 from tests.support.attacker import tally
 from tests.support.health import NOW, gpu
 from tests.support.looks import look, served
@@ -49,11 +49,15 @@ def answered(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, Any]) -> None:
     monkeypatch.setattr(top, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
 
 
-@pytest.mark.parametrize("word", ["-K", "--ask-pass"])
-def test_top_names_what_takes_a_password(word: str) -> None:
-    result = CLI.invoke(cli.app, ["top", word, "-i", "a,"], env={"COLUMNS": "200"})
-    assert result.exit_code == 2 and "gb10 status --hosts" in result.output
-    assert "[-J]" in CLI.invoke(cli.app, ["top", "--help"], env={"COLUMNS": "200"}).output
+def test_top_asks_for_one_password_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(passwords, "typed", {})
+    monkeypatch.setattr("getpass.getpass", lambda question: asked.append(question) or "secret")
+    answered(monkeypatch, HOSTS)
+    result = CLI.invoke(cli.app, ["top", "-kK", "-i", "a,", "--every", "2"])
+    assert result.exit_code == 0 and "spark-b" in result.output, result.output
+    assert asked == ["Password for SSH and sudo: "]
+    assert passwords.typed == {passwords.CONNECTION: "secret", passwords.BECOME: "secret"}
 
 
 def test_the_fleet_alone_where_no_rollout_has_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def ps(_root: Path) -> dict[str, Any]:
     said = {
         **{"unit": "gb10-vllm.service", "state": "active", "enabled": True, "since": 1795401000, "phase": "ready"},
         **{"load_s": 95.0, "members": [], "memory_gib": 40, "model": "org/model", "port": 8000, "wish": None},
-        **{"url": "http://127.0.0.1:8000", "served_name": "model", "rank": 0},
+        **{"url": "http://127.0.0.1:8000", "served_name": "model", "rank": 0, "tools": True},
     }
     wish = {"who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
     starts = {**said, "name": "big", "phase": "weights", "load_s": None, "members": ["spark-a", "spark-b"]}

@@ -27,7 +27,7 @@ def said(name: str, **more: Any) -> dict[str, Any]:
     return {
         **{"name": name, "unit": f"gb10-vllm-{name}.service", "state": "active", "enabled": True, "since": None},
         **{"phase": None, "load_s": None, "members": [], "memory_gib": 40, "model": f"org/{name}", "port": 8000},
-        **{"wish": None, **more},
+        **{"wish": None, "tools": False, **more},
     }
 
 

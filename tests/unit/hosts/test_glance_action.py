@@ -28,7 +28,7 @@ HOSTS: dict[str, dict[str, Any]] = {
 SERVICE: dict[str, Any] = {
     "name": "vllm", "unit": "gb10-vllm.service", "container": "gb10-vllm", "status_file": "/x", "state": "active",
     "enabled": True, "model": "o/m", "served_name": "m", "port": 8000, "url": "http://127.0.0.1:8000", "members": [],
-    "rank": 0, "memory_gib": 40.0, "since": 1, "phase": "ready", "load_s": None, "wish": None,
+    "rank": 0, "tools": False, "memory_gib": 40.0, "since": 1, "phase": "ready", "load_s": None, "wish": None,
 }  # fmt: skip
 PLAY = """
 - hosts: all
@@ -109,6 +109,37 @@ def test_what_no_type_names_is_in_no_answer_of_ours(more: str, row: str) -> None
 def test_an_error_of_a_host_fills_no_screen() -> None:
     said = looks.services_of(scan.Reply("a", 0, f'{looks.SERVICES}{{"error": "{"x" * 10**6}"}}', ""))
     assert len(said["error"]) == looks.LONGEST_ERROR
+
+
+# As the real ones ask; a wrong password is the end.
+ASKS = """[ "$1" = -V ] || [ "$("$SSH_ASKPASS" "me@there's password: ")" = "of ssh" ] || exit 255\n"""
+SUDO = """#!/bin/sh
+while :; do case $1 in -p) prompt=$2; shift 2;; -u) shift 2;; -*) shift;; *) break;; esac; done
+printf %s "$prompt" >&2; read -r word; [ "$word" = "of sudo" ] || exit 1; exec "$@"
+"""
+
+
+def test_a_password_is_typed_into_a_connection_that_stays_open(tmp_path: Path) -> None:
+    pipe, sudo = tmp_path / "pipe", tmp_path / "sudo"
+    os.mkfifo(pipe)
+    sudo.write_text(SUDO)
+    sudo.chmod(0o755)
+    put_ssh(tmp_path, SSH.replace("\n", f"\n{ASKS}", 1))
+    typed = {"ansible_password": "of ssh", "ansible_become": True, "ansible_become_password": "of sudo"}
+    fine = {**HOSTS["fine"], **typed, "ansible_become_exe": str(sudo)}
+    heard: list[Any] = []
+
+    def read() -> None:
+        with pipe.open() as lines:
+            heard.append(json.loads(lines.readline()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    text = PLAY.replace("ARGUMENTS", f"every_s: 0.05, pipe: {pipe}").replace("DEST", str(tmp_path / "seen.json"))
+    code, output = run_playbook(tmp_path, {"fine": fine}, text)
+    reader.join()
+    assert code == 0, output
+    assert heard[0]["host"] == "fine" and heard[0]["look"]["reading"]["samples"], heard
 
 
 def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:

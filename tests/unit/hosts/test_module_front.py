@@ -27,7 +27,7 @@ WORDS = "a host steers the terminal"
 SERVICE = {
     **{"name": "chat", "unit": "gb10-vllm-chat.service", "state": "active", "enabled": True, "since": None},
     **{"phase": None, "load_s": None, "members": [], "memory_gib": 40, "model": "org/chat", "port": 8000, "wish": None},
-    **{"container": "gb10-vllm-chat", "status_file": "/x", "rank": 0, "served_name": None, "url": None},
+    **{"container": "gb10-vllm-chat", "status_file": "/x", "rank": 0, "served_name": None, "url": None, "tools": False},
 }
 # The destination names what comes: a file beside this one, or all that a pipe takes.
 SSH = """#!/bin/bash

@@ -33,6 +33,7 @@ SERVICE = {
     **{"name": "chat", "unit": "gb10-vllm-chat.service", "state": "active", "enabled": True, "since": 7, "rank": 0},
     **{"phase": "ready", "load_s": 3.5, "members": ["a"], "memory_gib": 40, "model": "org/chat", "port": 8000},
     **{"container": "gb10-vllm-chat", "status_file": "/x", "served_name": "chat", "url": "http://127.0.0.1:8000"},
+    "tools": False,
     "wish": {"unit": "x", "who": "x", "since": "y", "until": "", "shown": ""},
 }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import stream
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Target
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Secrets, Target
 
 
 class Heard:
@@ -67,3 +68,56 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(stream, "LONGEST_LINE", 10_000)
     heard = Heard(lambda so_far: bool(so_far.gone)).listen(target("a", "exec head -c 1000000000 /dev/zero"))
     assert heard.gone == [("a", "it sent a line without an end")] and not heard.lines
+
+
+# sudo as it asks: without a line's end, on standard error, and once more where the password was wrong.
+SUDO = """
+until [ "$word" = secret ]; do printf 'ask:' >&2; read -r word || exit 1; done
+echo ROOT; read -r one; echo "$one"; exec sleep 77
+"""
+ASKED = Secrets(sudo="secret", asks=lambda said: said.endswith(b"ask:"), let_in=b"ROOT")
+
+
+@pytest.mark.parametrize(
+    "shell", [SUDO, "echo ROOT; read -r one; echo $one; exec sleep 77"], ids=["it asks", "it asks nobody"]
+)
+def test_the_program_comes_behind_the_password_and_only_who_asks_gets_that(shell: str) -> None:
+    one = replace(target("a", shell, b"the program\n"), secrets=ASKED)
+    heard = Heard(lambda so_far: len(so_far.lines) >= 2).listen(one)
+    assert heard.lines == [("a", "ROOT"), ("a", "the program")] and not heard.gone
+
+
+def left_alone(so_far: Heard) -> bool:
+    """Host a has gone, and host b three times since: whoever is asked again is so at once."""
+    hosts = [host for host, _ in so_far.gone]
+    return "a" in hosts and hosts[::-1].index("a") >= 3
+
+
+@pytest.mark.parametrize(
+    ("shell", "why"),
+    [
+        (SUDO, "the password of sudo is wrong"),
+        ("printf ask: >&2; read -r word; echo ' sudo: 1 attempt' >&2; exit 1", "ask: sudo: 1 attempt"),
+    ],
+    ids=["it asks again", "it asks once"],
+)
+def test_a_wrong_password_is_typed_once(tmp_path: Path, shell: str, why: str) -> None:
+    """Some hosts lock out who is wrong several times."""
+    wrong = replace(target("a", f"echo >>{tmp_path}/calls; {shell}"), secrets=replace(ASKED, sudo="wrong"))
+    heard = Heard(left_alone).listen(wrong, target("b", "exit 1"))
+    assert [said for host, said in heard.gone if host == "a"] == [why]
+    assert (tmp_path / "calls").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["right", "wrong"])
+def test_ssh_gets_its_password_and_is_asked_no_more_where_that_is_wrong(tmp_path: Path, word: str) -> None:
+    ssh = tmp_path / "ssh"
+    denied = "{ echo 'me@a: Permission denied (publickey,password).' >&2; exit 255; }"
+    asks = """[ "$($SSH_ASKPASS "me@a's password: ")" = right ]"""
+    ssh.write_text(f"#!/bin/sh\necho >>{tmp_path}/calls\n{asks} || {denied}\necho in; exec sleep 77\n")
+    ssh.chmod(0o755)
+    one = Target("a", (str(ssh), "a"), b"", secrets=Secrets(ssh=word))
+    heard = Heard(lambda so_far: bool(so_far.lines) or left_alone(so_far)).listen(one, target("b", "exit 1"))
+    assert [line for host, line in heard.lines] == ["in"] * (word == "right")
+    assert len([why for host, why in heard.gone if host == "a"]) == (word == "wrong")
+    assert (tmp_path / "calls").read_text().count("\n") == 1

@@ -44,6 +44,15 @@ def test_what_is_to_be_copied_is_sound() -> None:
     assert len(program) == 3 and "-i INVENTORY" in lines_of(USE, "Stop")[0]
 
 
+def test_a_model_that_calls_tools_is_shown_with_one() -> None:
+    assert "tool" not in text(USE)
+    (line,) = lines_of(replace(USE, tools=True, needs_key=True), "curl, with a tool")
+    command = shlex.split(line)
+    body = json.loads(command[command.index("-d") + 1])
+    assert body["model"] == USE.model and "Authorization: Bearer $KEY" in command
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["weather"] and len(line) < 400
+
+
 def test_a_key_is_asked_for_and_never_shown() -> None:
     assert "Authorization" not in text(USE)
     assert 'Authorization: Bearer $KEY"' in text(replace(USE, needs_key=True))

@@ -174,3 +174,14 @@ def test_a_server_is_asked_where_it_listens(tmp_path: Path, host: str, url: str)
     made.file("/etc/gb10-fleet/vllm.json", {"argv": [*ARGV, "--host", host]})
     (found,) = services.read(made.system)
     assert found["url"] == f"http://{url}:8000"
+
+
+@pytest.mark.parametrize(
+    ("words", "tools"),
+    [([], False), (["--tool-call-parser", "hermes"], True), (["--tool-call-parser=qwen3_coder"], True)],
+)
+def test_whether_a_model_calls_tools_stands_in_its_command_line(host: Host, words: list[str], tools: bool) -> None:
+    host.file("/etc/systemd/system/gb10-vllm.service", "[Service]\n")
+    for more in ({}, {"serves": {"model": "org/model", "name": "m"}, "api": None}):  # vLLM, and another engine
+        host.file("/etc/gb10-fleet/vllm.json", {"argv": [*ARGV, *words], **more})
+        assert services.read(host.system)[0]["tools"] is tools

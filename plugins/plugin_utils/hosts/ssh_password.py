@@ -1,0 +1,64 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A password that ssh types for itself. It passes through a named pipe: no argument, no environment, no file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+# Ansible forbids ssh to ask where it has no password itself. Of two words on an option ssh takes the first.
+_MAY_ASK = {
+    "BatchMode": "no",
+    "NumberOfPasswordPrompts": "1",
+    "PasswordAuthentication": "yes",
+    "KbdInteractiveAuthentication": "yes",
+    "PreferredAuthentications": "publickey,password,keyboard-interactive",
+}
+# ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks
+# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for.
+_ASKED = """#!/bin/sh
+case $1 in *assword*) IFS= read -r word < {pipe} && rm -f {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
+"""
+
+
+@contextlib.contextmanager
+def given(command: Sequence[str], secret: str) -> Iterator[tuple[list[str], dict[str, str] | None]]:
+    """A command line of ssh and its environment, with which it has the password where the host wants one.
+
+    Another command, or an empty password, changes nothing.
+    """
+    if not secret or Path(command[0]).name != "ssh":
+        yield [*command], None
+        return
+    with tempfile.TemporaryDirectory(prefix="gb10-ssh-") as folder:  # only this user can look into it
+        pipe, program = Path(folder, "password"), Path(folder, "asked")
+        program.write_text(_ASKED.format(pipe=shlex.quote(str(pipe))), encoding="utf-8")
+        program.chmod(0o700)
+        words = [word for name, value in _MAY_ASK.items() for word in ("-o", f"{name}={value}")]
+        asks = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"}
+        with piped(pipe, secret):
+            yield [command[0], *words, *command[1:]], {**os.environ, **asks}
+
+
+@contextlib.contextmanager
+def piped(pipe: Path, secret: str) -> Iterator[None]:
+    """Give it to the first reader of a named pipe, while the context lasts."""
+    os.mkfifo(pipe, 0o600)
+    threading.Thread(target=_write, args=(pipe, secret), daemon=True).start()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # its reader may have removed it
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # nobody has read it: its writer waits for a reader
+
+
+def _write(pipe: Path, secret: str) -> None:
+    with contextlib.suppress(OSError), os.fdopen(os.open(pipe, os.O_WRONLY), "wb") as stream:  # or nobody reads it
+        stream.write(secret.encode() + b"\n")
