@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
 
 from gb10_fleet.report import page as report_page
 from tests.support import stories
-from tests.support.browser import Page, keyboard
+from tests.support.browser import BOXES, WHERE, Page, keyboard, stops
 from tests.support.proofs import documents
 
 pytestmark = pytest.mark.browser
 __all__ = ["keyboard"]  # the fixture
 
 PROOFS = ["pair-degraded", "ring-cut", "switch-one-bad", "services"]
-WHERE = """(() => {
-const e = document.activeElement, box = e.getBoundingClientRect(), ring = getComputedStyle(e);
-window.seen = window.seen || new Map();
-const n = window.seen.has(e) ? window.seen.get(e) : window.seen.size;
-window.seen.set(e, n);
-return {n, tag: e.tagName, kind: e.className, text: e.textContent.trim().slice(0, 40),
-  line: ring.outlineStyle === "none" ? "" : `${ring.outlineStyle} ${ring.outlineWidth} ${ring.outlineColor}`,
-  inside: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth && box.width > 1}; })()"""
-# Boxes that can be moved, and what a person without eyes or mouse hears of them.
-BOXES = """[...document.querySelectorAll("*")].filter(e => e !== document.documentElement && e !== document.body
-  && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1)
-  && /auto|scroll/.test(getComputedStyle(e).overflowX + getComputedStyle(e).overflowY))
-  .map(e => `${e.className}: ${e.tabIndex} ${e.getAttribute("role")} `
-    + ["aria-label", "aria-labelledby"].some(name => e.getAttribute(name)))"""
-
-
-def stops(page: Page) -> Iterator[dict[str, Any]]:
-    """Press Tab until the page is left, and give each place."""
-    for _ in range(2000):
-        page.press("Tab")
-        where = page.says(WHERE)
-        if where["tag"] in ("BODY", "HTML"):
-            return
-        yield where
-    raise AssertionError("a page without an end")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from sphinx.application import Sphinx
 
 from scripts import docs
 from scripts.gates import ROOT
-from tests.browser.test_keyboard import BOXES, stops
-from tests.support.browser import Page, keyboard
+from tests.support.browser import BOXES, Page, keyboard, stops
 
 pytestmark = pytest.mark.browser
 __all__ = ["keyboard"]  # the fixture

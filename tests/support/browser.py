@@ -148,3 +148,31 @@ def keyboard(tmp_path: Path) -> Iterator[Page]:
         yield Page(said, heard)
         browser.terminate()
     browser.wait(60)
+
+
+# Where the focus is, and whether one sees it.
+WHERE = """(() => {
+const e = document.activeElement, box = e.getBoundingClientRect(), ring = getComputedStyle(e);
+window.seen = window.seen || new Map();
+const n = window.seen.has(e) ? window.seen.get(e) : window.seen.size;
+window.seen.set(e, n);
+return {n, tag: e.tagName, kind: e.className, text: e.textContent.trim().slice(0, 40),
+  line: ring.outlineStyle === "none" ? "" : `${ring.outlineStyle} ${ring.outlineWidth} ${ring.outlineColor}`,
+  inside: box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth && box.width > 1}; })()"""
+# Boxes that can be moved, and what a person without eyes or mouse hears of them.
+BOXES = """[...document.querySelectorAll("*")].filter(e => e !== document.documentElement && e !== document.body
+  && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1)
+  && /auto|scroll/.test(getComputedStyle(e).overflowX + getComputedStyle(e).overflowY))
+  .map(e => `${e.className}: ${e.tabIndex} ${e.getAttribute("role")} `
+    + ["aria-label", "aria-labelledby"].some(name => e.getAttribute(name)))"""
+
+
+def stops(page: Page) -> Iterator[dict[str, Any]]:
+    """Press Tab until the page is left, and give each place."""
+    for _ in range(2000):
+        page.press("Tab")
+        where = page.says(WHERE)
+        if where["tag"] in ("BODY", "HTML"):
+            return
+        yield where
+    raise AssertionError("a page without an end")
