@@ -44,7 +44,7 @@ def _folded(line: str, width: int) -> str:
     """At most so many columns, where words and commands in backticks allow it; 0: as it is."""
     if not 0 < width < len(line):
         return line
-    first = re.match(r" *(\S+  +)?", line)
+    first = re.match(r" *(\S+( \S+)?  +)?", line)
     indent = " " * min(first.end() if first else 0, width // 2)
     whole = re.sub(r"`[^`]+`", lambda command: command[0].replace(" ", "\0"), line)
     rows = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -100,7 +100,7 @@ class Person:
         while (said := self.ask(question, way_out).lower()) not in ("n", "no", ""):
             if (choice := chosen(said)) is not None:
                 return choice
-            self.say(f"{said!r} is none of the answers.")
+            self.say(f"{said} is none of the answers.")
         raise Stop("nothing was changed", Outcome.refused)
 
     def consent(self, question: str) -> None:

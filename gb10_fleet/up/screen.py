@@ -65,10 +65,10 @@ def lines(
     asked_for = re.compile(rf"\b({'|'.join(host.asked_for())})\b")
     yield from (asked_for.sub("...", line) for line in seen)
     for consent, names in preview.consents.items():
-        yield f"May restart {some(sorted(names))}: {meaning(consent)} ({consent})"
+        yield f"May restart  {some(sorted(names))}: {meaning(consent)} ({consent})"
     if not preview.consents:
-        yield "May restart nothing that runs now"
-    yield "Later       `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
+        yield "May restart  nothing that runs now"
+    yield "Later        `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
     yield ""
     yield "Models that fit:" if len(offers) > 1 else "Model:"
     advice = " (what we would take)" if len(offers) > 1 else ""
@@ -81,13 +81,13 @@ def _seen(
 ) -> Iterator[str]:  # fmt: skip
     """What the hosts say of themselves, and what changes there."""
     yield ""
-    yield from (f"Found       {spark.name} ({spark.place}): {spark.product}" for spark in sparks)
-    yield from (f"Cables      {cluster.words}" for cluster in clusters if len(sparks) > 1)
-    yield from (f"Left alone  {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
+    yield from (f"Found        {spark.name} ({spark.place}): {spark.product}" for spark in sparks)
+    yield from (f"Cables       {cluster.words}" for cluster in clusters if len(sparks) > 1)
+    yield from (f"Left alone   {name}: {', '.join(containers)}" for name, containers in foreign.items() if containers)
     for name, cache in caches.items():
         served = {plan.checkpoint.id for one in offers for plan in one.plans if plan.checkpoint}
         if mine := sorted(served & set(cache["models"])):
-            yield f"Weights     {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
+            yield f"Weights      {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
     yield from _changes(preview.changes)
     yield from _warnings(preview.warnings)
 
@@ -102,9 +102,9 @@ def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if old:
         what = components(str(each["fact"]) for each in old)
         hosts[f"published vulnerabilities in {what}"] = [*dict.fromkeys(each["host"] for each in old)]
-    yield from (f"Warning     {some(names)}: {fact}" for fact, names in hosts.items())
+    yield from (f"Warning      {some(names)}: {fact}" for fact, names in hosts.items())
     if findings:
-        yield "            No warning stops the set-up; `gb10 doctor` says the fix of each afterwards"
+        yield "             No warning stops the set-up; `gb10 doctor` says the fix of each afterwards"
 
 
 def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str
     for name, rows in sorted(changes.items()):
         if rows:
             same.setdefault(_counts(rows), []).append(name)
-    yield from (f"Changes     {some(names)}: {what}" for what, names in same.items())
+    yield from (f"Changes      {some(names)}: {what}" for what, names in same.items())
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -148,12 +148,12 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     world.typed = ["2"]
     done = up(*ADDRESSES.values())
     assert done.exit_code == 0, done.output
-    assert f"a pair, {A} p1 to {B} p1" in done.output and "Left alone  spark-a: container ollama" in done.output
-    assert f"May restart {A}, {B}" in done.output and f"How to use {SERVED} (service vllm on {A}):" in done.output
+    assert f"a pair, {A} p1 to {B} p1" in done.output and "Left alone   spark-a: container ollama" in done.output
+    assert f"May restart  {A}, {B}" in done.output and f"How to use {SERVED} (service vllm on {A}):" in done.output
     keys = home.inventory() / "known_hosts.txt"
     assert f"ssh -o UserKnownHostsFile={keys} -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output
     assert "\nfrom openai import" in done.output, "a pasted line of Python begins without a margin"
-    assert "gb10 stop vllm\n" in done.output and f"Found       {A} ({ADDRESSES[A]}): " in done.output
+    assert "gb10 stop vllm\n" in done.output and f"Found        {A} ({ADDRESSES[A]}): " in done.output
     assert done.output.count("(what we would take)") == 1
     (question,) = world.asked
     assert "model 1, 2 or 3 and allow fabric_allow_activation" in question
@@ -262,7 +262,7 @@ def test_yes_is_no_consent(world: World) -> None:
 def test_weights_that_the_user_has_are_taken_from_there(world: World) -> None:
     world.cache, world.typed = ["openai/gpt-oss-120b"], ["y"]
     done = up(*ADDRESSES.values(), "--model", "openai/gpt-oss-120b")
-    assert f"Weights     {A}: openai/gpt-oss-120b: copied from /home/you/.cache/huggingface" in done.output
+    assert f"Weights      {A}: openai/gpt-oss-120b: copied from /home/you/.cache/huggingface" in done.output
     hosts = inventory()["children"]["pair1"]["hosts"]
     assert {own["vllm_cache_source"] for own in hosts.values()} == {"/home/you/.cache/huggingface"}
     world.typed = ["y"]
@@ -280,7 +280,7 @@ def test_a_path_that_a_host_says_is_no_template(world: World) -> None:
 def test_without_cables_each_serves_alone_and_nothing_restarts(world: World) -> None:
     world.cables, world.typed = False, ["1"]
     done = up(*ADDRESSES.values())
-    assert done.exit_code == 0 and "May restart nothing" in done.output
+    assert done.exit_code == 0 and "May restart  nothing" in done.output
     assert inventory()["hosts"][A]["fabric_topology"] == "none"
 
 

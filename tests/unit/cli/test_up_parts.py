@@ -199,16 +199,16 @@ def test_what_waits_for_a_consent_is_asked_for_by_name() -> None:
     assert found == {"docker_allow_restart": [A, B], "fabric_replace_foreign": [A, B]}
     found = {"docker_allow_restart": [A]}
     shown = "\n".join(screen.lines([], [], {A: ["container ollama (ollama)"]}, screen.Preview({}, found), []))
-    assert f"May restart {A}: restart or upgrade a Docker that runs" in shown and "(docker_allow_restart)" in shown
-    assert f"Left alone  {A}: container ollama" in shown
+    assert f"May restart  {A}: restart or upgrade a Docker that runs" in shown and "(docker_allow_restart)" in shown
+    assert f"Left alone   {A}: container ollama" in shown
     assert "allow docker_allow_restart" in screen.question([], ["docker_allow_restart"])
 
 
 def test_changes_are_counted_and_packages_named() -> None:
     rows = [{"resource": "package:perftest"}, {"resource": "file:/a"}, {"resource": "file:/a"}, {"resource": "unit:x"}]
     shown = "\n".join(screen.lines([], [], {}, screen.Preview({A: rows, B: rows}), []))
-    assert f"Changes     {A}, {B}: 1 package, 1 file, 1 systemd unit; packages: perftest" in shown
-    assert "May restart nothing" in shown
+    assert f"Changes      {A}, {B}: 1 package, 1 file, 1 systemd unit; packages: perftest" in shown
+    assert "May restart  nothing" in shown
 
 
 def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
@@ -219,8 +219,8 @@ def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
     shown = [*screen.lines([], [], {}, screen.Preview(warnings=warnings), [])]
     said = [number for number, line in enumerate(shown) if line.startswith("Warning")]
     assert [shown[number] for number in said] == [
-        f"Warning     {B}: / has 11.0 GiB free",
-        f"Warning     {A}, {B}: published vulnerabilities in NVIDIA driver, Docker, vLLM",
+        f"Warning      {B}: / has 11.0 GiB free",
+        f"Warning      {A}, {B}: published vulnerabilities in NVIDIA driver, Docker, vLLM",
     ]
     assert "`gb10 doctor`" in shown[said[-1] + 1] and "CVE" not in "".join(shown)
 
@@ -369,10 +369,10 @@ def test_a_long_line_is_folded_below_its_own_column_and_no_command_is(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     person = people.Person()
-    person.say("Later       `gb10 undo --all` puts everything back that was changed")
+    person.say("Later        `gb10 undo --all` puts everything back that was changed")
     person.show(f"curl {'x' * 50} y")
     assert capsys.readouterr().out.splitlines() == [
-        "Later       `gb10 undo --all` puts", " " * 12 + "everything back that was", " " * 12 + "changed",
+        "Later        `gb10 undo --all` puts", " " * 13 + "everything back that was", " " * 13 + "changed",
         f"curl {'x' * 50} y",
     ]  # fmt: skip
 
