@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import co
 from gb10_fleet import home, passwords
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
+_ANSIBLE = re.compile(r"\b(ansible \S+) -i INVENTORY")
 # A task of Ansible's own way that did not become root: it says no more.
 _NO_ROOT = re.compile(r"(Task failed: )?((Missing|Incorrect) \w+ password)")
 # What a program reads of a scan: all of drift.json.
@@ -58,9 +59,11 @@ def by_name(order: Order, line: str) -> str:
     """With the inventory of this command in place of the word for it; the one that is found alone needs none."""
     if "-i INVENTORY" not in line:  # of a host there may be millions, and the next look reads a file
         return line
+    here = " ".join(f"-i {shlex.quote(name)}" for name in order.inventories)
+    line = _ANSIBLE.sub(lambda command: f"{command[1]} {here}{passwords.options()}", line)  # it finds none by itself
     if list(order.inventories) == home.default():
         return line.replace(" -i INVENTORY", "")
-    return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))
+    return line.replace("-i INVENTORY", here)
 
 
 def how_to_use(order: Order, folder: Path) -> Iterator[str]:

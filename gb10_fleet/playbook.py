@@ -415,6 +415,9 @@ def _environment(quiet: bool) -> dict[str, str]:
     # An inventory that is not understood is no smaller fleet.
     if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
         environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
+    # A module then needs no file on the host, so a disk that is full is looked at as well. `ansible_pipelining` of the
+    # inventory goes before.
+    environment.setdefault("ANSIBLE_PIPELINING", os.environ.get("ANSIBLE_PIPELINING", "1"))
     if quiet:  # nobody sees them, and they cost Ansible more than our events do
         environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
     return environment

@@ -10,6 +10,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
+from gb10_fleet import home, passwords
 from gb10_fleet.playbook import Outcome
 from gb10_fleet.rollout import live, models, recipes
 from gb10_fleet.rollout import loop as rollout
@@ -43,7 +44,7 @@ def way_on(record: Mapping[str, Any], folder: Path) -> None:
         live.out(line)
     if record["outcome"] in _AT_ITS_END and not models.down(record):
         return
-    command = f"gb10 resume {record['run']} {_place(record, folder)}"
+    command = f"gb10 resume {record['run']} {_place(record, folder)}".rstrip() + passwords.options()
     hosts = [host for wave in record["waves"] for host in wave["hosts"]]
     silent = [host["host"] for host in hosts if host["state"] == "unreachable"]
     if record["ended"] is None:
@@ -57,7 +58,7 @@ def way_on(record: Mapping[str, Any], folder: Path) -> None:
 def _place(record: Mapping[str, Any], folder: Path) -> str:
     """The options by which a command finds this run again, from the current folder."""
     inventories = record["order"]["inventories"]
-    words = [word for name in inventories for word in ("-i", _from_here(name))]
+    words = [] if inventories == home.default() else [w for name in inventories for w in ("-i", _from_here(name))]
     if folder != place(inventories):
         words += ["--state", _from_here(str(folder))]
     return shlex.join(words)

@@ -107,6 +107,14 @@ _NO_LOGIN = (
         "the host starts or stops: wait some minutes",
     ),
     (
+        # As mkdir and a shell say it there. Of this machine ssh says "could not create", and Python a number.
+        re.compile(
+            r"cannot create [^\n]{1,300}: (no space left on device|disk quota exceeded|read-only file system)", re.I
+        ),
+        "no file can be written on the host",
+        "free room there (`df -h`, `journalctl --disk-usage`); where a disk can only be read, `journalctl -k` says why",
+    ),
+    (
         re.compile(
             r"banner exchange: .*invalid format|banner line contains|bad remote protocol version|"
             r"protocol major versions|invalid ssh identification|bad packet length|corrupted mac|"

@@ -262,7 +262,8 @@ def refusals(document: documents.Rendered) -> list[str]:
     """What speaks against a role, missing facts of its cluster among it."""
     missing = (
         f"the role {document.role} needs the facts of {', '.join(document.unknown)}, read in this run: "
-        "run without --limit and serial, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
+        "run without --limit and serial, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first; "
+        "where one of them has failed in this run, mend that"
     )
     return document.refusals + ([missing] if document.unknown else [])
 

@@ -406,6 +406,8 @@ def test_a_command_without_i_takes_the_projects_inventory_then_ours(
     assert options.there([]) == [mine]
     assert by_name(Order("", [mine]), "gb10 status -i INVENTORY") == "gb10 status"
     assert by_name(Order("", ["other"]), "gb10 status -i INVENTORY") == "gb10 status -i other"
+    monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "a", passwords.BECOME: "a"})
+    assert by_name(Order("", [mine]), "ansible a -i INVENTORY -m raw") == f"ansible a -i {mine} -kK -m raw"
     Path("project").mkdir()
     Path("ansible.cfg").write_text("[defaults]\ninventory = project\n")
     assert options.there([]) == ["project"]

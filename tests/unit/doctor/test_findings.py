@@ -983,6 +983,20 @@ def test_a_host_that_does_not_let_us_in_has_power(said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("mkdir: cannot create directory '/home/a/.ansible/tmp/x': No space left on device", True),
+        ("mkdir: cannot create directory '/root/.ansible': Read-only file system", True),
+        ("Could not create directory '/home/a/.ssh' (No space left on device).", False),  # ssh here
+        ("[Errno 28] No space left on device: '/root/.ansible/tmp/x'", False),
+    ],
+)
+def test_a_host_whose_disk_is_full_is_not_dead(said: str, full: bool) -> None:
+    found = from_failure("spark-a", said, cluster="pair1", size=2)
+    assert ("free room there" in found.way_out) is full and ("if it is dead" in found.way_out) is not full
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "kex_exchange_identification: read: Connection reset by peer\r Connection reset by 192.0.2.9 port 22",
