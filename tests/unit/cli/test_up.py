@@ -504,6 +504,23 @@ def test_a_key_that_is_known_asks_nothing_and_another_one_ends_it(
         find(network, person(["y"]), tmp_path, monkeypatch, *network.hosts)
 
 
+@pytest.mark.parametrize("whose", ["*", "192.0.2.11"])
+@pytest.mark.parametrize("said", [frozenset(), frozenset({host_keys.fingerprint(key(11))})])
+def test_a_key_that_was_revoked_is_no_key(
+    whose: str, said: frozenset[str], person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, who = Network({"192.0.2.11": "secret"}), person(["y", "secret"])
+    (tmp_path / "known").write_text(
+        f"@revoked {whose} ssh-ed25519 {key(11)}\n192.0.2.11 ssh-ed25519 {key(11)}\n@revoked * ssh-rsa {key(3)}\n"
+    )
+    with pytest.raises(Stop, match="its host key was revoked"):
+        find(network, who, tmp_path, monkeypatch, *network.hosts, fingerprints=said)
+    assert who.asked == [] and network.sent == []
+    (tmp_path / "known").write_text(f"@revoked {whose} ssh-ed25519 {key(12)}\n192.0.2.11 ssh-ed25519 {key(11)}\n")
+    network.hosts["192.0.2.11"] = None
+    assert len(find(network, who, tmp_path, monkeypatch, *network.hosts).sparks) == 1
+
+
 def test_a_stranger_at_an_address_that_somebody_else_had_ends_nothing(
     person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
