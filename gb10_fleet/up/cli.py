@@ -175,8 +175,7 @@ class _Up:
             return Outcome.done
         offer = self._answer(offers, [*preview.consents])
         fleet = self._serving(fleet, offer)
-        fleet = replace(fleet, variables={**fleet.variables, **dict.fromkeys(preview.consents, True)})
-        file = written.write(fleet, home.inventory(), found.keys)
+        file = written.write(fleet.allowing(preview.consents), home.inventory(), found.keys)
         self.person.say("", f"Inventory: {file}")
         return self._site(fleet)
 
@@ -291,13 +290,13 @@ class _Up:
         self.person.begin("working out what would change; nothing changes yet")
         needed: dict[str, list[str]] = {}
         for _ in range(_ROUNDS):
-            variables = {**fleet.variables, **dict.fromkeys(needed, True)}
-            written.write(replace(fleet, variables=variables), draft, found.keys)
+            written.write(fleet.allowing(needed), draft, found.keys)
             outcome, report = self._checked(draft)
-            new = {name: hosts for name, hosts in screen.lacking(report).items() if name not in needed}
-            if not new or report.cut:
+            before = sum(map(len, needed.values()))
+            for name, hosts in screen.lacking(report).items():
+                needed[name] = [*dict.fromkeys([*needed.get(name, []), *hosts])]
+            if sum(map(len, needed.values())) == before or report.cut:
                 break
-            needed |= new
         if outcome is not Outcome.done:
             self._refuse(outcome, report, draft)
         warnings = [one for one in report.findings if one["severity"] == "warn" and not one["accepted"]]

@@ -100,6 +100,7 @@ def _vouched(
     for place in (one.place for one in wanted):
         named = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
         try:
+            _refuse_revoked(place, keys[place], known)
             known_here = bool(named) or _is_known(place, keys[place], known)
         except Stop as stop:  # anybody may announce an address that another machine had
             if place.named:
@@ -134,11 +135,7 @@ def _vouched(
 def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
     """Tell whether the key was vouched for before; Stop where another key was."""
     for file in (earlier, _USER_KNOWN_HOSTS):
-        if not file.is_file():
-            continue
-        argv = ["ssh-keygen", "-F", place.known_as, "-f", str(file)]
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
-        rows = [line.split()[:3] for line in done.stdout.splitlines() if line and not line.startswith(("#", "@"))]
+        rows = [line.split()[:3] for line in _lines(place, file) if not line.startswith("@")]
         known = {row[1]: row[2] for row in rows if len(row) == 3 and row[1] in keys}
         if any(keys[kind] != key for kind, key in known.items()):
             raise Stop(
@@ -150,6 +147,27 @@ def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
         if known:
             return True
     return False
+
+
+def _refuse_revoked(place: Place, keys: Keys, earlier: Path) -> None:
+    """As ssh does: a key that is marked @revoked opens nothing, whoever else vouches for it."""
+    for file in (earlier, _USER_KNOWN_HOSTS):
+        for line in _lines(place, file):
+            if line.startswith("@revoked") and set(line.split()[3:4]) & set(keys.values()):
+                raise Stop(
+                    f"{place}: its host key was revoked in {file}, so anybody may have it. Give the Spark new host "
+                    "keys, then run again",
+                    Outcome.refused,
+                )
+
+
+def _lines(place: Place, file: Path) -> list[str]:
+    """What a file of host keys says of a place."""
+    if not file.is_file():
+        return []
+    argv = ["ssh-keygen", "-F", place.known_as, "-f", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+    return [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
 
 
 def _with_password(

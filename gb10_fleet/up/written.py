@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,12 @@ class Host:
     name: str
     place: Place | None
     source: str = ""  # a cache of models that the model is copied from
+    consents: Sequence[str] = ()
 
     @property
     def variables(self) -> dict[str, Any]:
-        return {**self._connection, **({"vllm_cache_source": self.source} if self.source else {})}
+        source = {"vllm_cache_source": self.source} if self.source else {}
+        return {**self._connection, **source, **dict.fromkeys(self.consents, True)}
 
     @property
     def _connection(self) -> dict[str, Any]:
@@ -58,16 +60,17 @@ class Fleet:
     hosts: Sequence[Host]
     clusters: Sequence[Cluster] = ()
     user: str | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)  # of all hosts: consents, and where evidence goes
+    variables: Mapping[str, Any] = field(default_factory=dict)  # of all hosts: where evidence goes
     serving: Sequence[Mapping[str, Any]] = ()  # of each cluster
 
     @property
     def model(self) -> str:
         return next((str(one["vllm_model"]) for one in self.serving if "vllm_model" in one), "")
 
-    @property
-    def consents(self) -> list[str]:
-        return [name for name, value in self.variables.items() if value is True]
+    def allowing(self, consents: Mapping[str, Sequence[str]]) -> Fleet:
+        """With each consent at the hosts that it names, and at no other one."""
+        given = {host.name: [name for name, hosts in consents.items() if host.name in hosts] for host in self.hosts}
+        return replace(self, hosts=[replace(host, consents=given[host.name]) for host in self.hosts])
 
     def text(self) -> str:
         """The inventory, with the digest of its own text."""

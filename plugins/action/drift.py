@@ -93,12 +93,13 @@ class ActionModule(OwnAction):
 
 
 def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:
-    """Return whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse.
+    """Return whether nobody is asked for a consent: the inventory gives it, or it is none.
 
-    The host says the name. Of another variable nothing is looked up here: it may be a template that takes long.
+    A value that is no yes or no is for the doctor to refuse. The host says the name. Of another variable nothing is
+    looked up here: it may be a template that takes long.
     """
     if not host.names_consent(name):
-        return False
+        return True
     try:
         return host.consent(name, routes.value(variables, name, False))
     except AnsibleError:

@@ -102,7 +102,7 @@ class ActionModule(OwnAction):
             result["ansible_facts"] = host.said_now(answer["facts"])
         if self._task.diff:
             result["diff"] = changes.diff(self._host.name, answer, whole=self._whole_diff)
-        result["warnings"] = host.warnings(self._host.name, answer)
+        result["warnings"] = host.warnings(self._host.name, answer, self._host.asked)
         return result
 
     def _rendered(self, index: int, raw: Any) -> Any:

@@ -276,6 +276,11 @@ kernel:
   returned: with the section V(coherence)
   type: str
   sample: 6.17.0-1014-nvidia
+packages:
+  description: The versions of the packages of driver and kernels, which the verdicts follow from.
+  returned: with the section V(coherence)
+  type: dict
+  sample: {nvidia-driver-580-open: 580.159.03-0ubuntu0.24.04.1}
 driver:
   description: What the verdicts follow from, as C(driver) of the section V(facts).
   returned: with the section V(coherence)

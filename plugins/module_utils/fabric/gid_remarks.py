@@ -81,6 +81,29 @@ def find_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, address_range: str | 
     return RailGid(rail.netdev, rail.address, hca.device, hca.port, gid.index if gid else None, nccl_index)
 
 
+_IN_MASTER = "take {member} out of {master} for good (in netplan or nmcli)"
+_ADDRESS_RANGE = "set NCCL_IB_ADDR_RANGE to the subnets of the rails"
+_NARROW = "update the firmware (fwupdmgr), then shut down and pull the power plug for a minute"
+WAYS_OUT = {
+    "shared_subnet": "give each rail a subnet of its own",
+    "has_master": f"if it shall be a rail, {_IN_MASTER}, then {RUN_FABRIC}",
+    "rail_has_master": f"{_IN_MASTER}, then {RUN_FABRIC}; or declare no rail there",
+    "no_ipv4": "give the rail its address",
+    "link_local_picked": _ADDRESS_RANGE,
+    "roce_v1_picked": "take the address off the interface and give it again",
+    "several_addresses": "keep the rail's address only, or set NCCL_IB_ADDR_RANGE",
+    "other_namespace": "look from the host's network namespace (container: --network host)",
+    "narrow_pcie": _NARROW,
+    "slow_pcie": _NARROW,
+    "rail_absent": "plug the cable in; a ConnectX-7 is not on the bus without one",
+    "port_down": "check the cable at both ends and that the peer (or the port of the switch) is on; "
+    "`ip link set {netdev} up` if somebody switched it off. With a link it gets its address by itself",
+    "address_elsewhere": RUN_FABRIC,
+    "address_absent": RUN_FABRIC,
+    "other_picked": _ADDRESS_RANGE,
+}
+
+
 @dataclass(frozen=True)
 class Remark:
     """What a person should know before trusting an index: a name, where it is, what was seen, and the way out."""
@@ -103,7 +126,7 @@ def remarks(
         for subnet, known in shared_subnets(functions):
             inside = subnet if known else f"{subnet} (a /24 assumed)"
             text = f"{netdevs} both have an address in {inside}, so traffic of both may take one of them"
-            found.append(Remark("shared_subnet", f"port {name}", text, "give each rail a subnet of its own"))
+            found.append(_remark("shared_subnet", f"port {name}", text))
     return found
 
 
@@ -120,22 +143,21 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
     if not usable and hca.state == "ACTIVE":  # without a link NetworkManager takes the address away; no cable, no news
         text = "no IPv4 GID; NCCL would not use RoCE over it"
         if hca.master:
-            owned, way_out = _in_master(hca)
-            way_out = f"if it shall be a rail, {way_out}, then {RUN_FABRIC}"
-            yield Remark("has_master", where, f"{text}; {owned}", way_out)
+            way_out = _filled("has_master", member=hca.member, master=hca.master)
+            yield Remark("has_master", where, f"{text}; {_in_master(hca)}", way_out)
         else:
-            yield Remark("no_ipv4", where, text, "give the rail its address")
+            yield _remark("no_ipv4", where, text)
     if choice.address and is_link_local(choice.address):
         text = f"NCCL would pick {choice.address} (index {choice.index}), a link-local address"
-        yield Remark("link_local_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
+        yield _remark("link_local_picked", where, text)
     if choice.address and choice.roce_version == 1:
         text = (
             f"NCCL would pick {choice.address} as RoCE v1 (index {choice.index}); there is no RoCE v2 GID of its kind"
         )
-        yield Remark("roce_v1_picked", where, text, "take the address off the interface and give it again")
+        yield _remark("roce_v1_picked", where, text)
     if len(usable) > 1:
         text = f"{len(usable)} IPv4 addresses ({', '.join(usable)}); which one is used depends on their order"
-        yield Remark("several_addresses", where, text, "keep the rail's address only, or set NCCL_IB_ADDR_RANGE")
+        yield _remark("several_addresses", where, text)
     hidden = [gid.index for gid in hca.gids if gid.roce_version is None or gid.netdev is None]
     elsewhere = None
     if hidden:
@@ -143,25 +165,33 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
     elif hca.netdevs and hca.netdev is None:
         elsewhere = f"netdev {hca.netdevs[0]} is not in this network namespace"
     if elsewhere:
-        way_out = "look from the host's network namespace (container: --network host)"
-        yield Remark("other_namespace", where, elsewhere, way_out)
+        yield _remark("other_namespace", where, elsewhere)
 
 
-def _in_master(hca: HcaPort) -> tuple[str, str]:
-    """What is wrong with the port of a bond or bridge, and the first step out."""
-    text = f"{hca.member} is a port of {hca.master}, which takes all that arrives there, and the address"
-    return text, f"take {hca.member} out of {hca.master} for good (in netplan or nmcli)"
+def _remark(name: str, where: str, text: str) -> Remark:
+    return Remark(name, where, text, WAYS_OUT[name])
+
+
+def _filled(way: str, **values: str | None) -> str:
+    text = WAYS_OUT[way]
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+def _in_master(hca: HcaPort) -> str:
+    """What is wrong with the port of a bond or bridge."""
+    return f"{hca.member} is a port of {hca.master}, which takes all that arrives there, and the address"
 
 
 def _about_pcie(hca: HcaPort) -> Iterator[Remark]:
-    way_out = "update the firmware (fwupdmgr), then shut down and pull the power plug for a minute"
     if hca.pcie_width and hca.pcie_max_width and hca.pcie_width < hca.pcie_max_width:
         text = f"PCIe link is x{hca.pcie_width} of x{hca.pcie_max_width}, which limits the rail"
-        yield Remark("narrow_pcie", _where(hca), text, way_out)
+        yield _remark("narrow_pcie", _where(hca), text)
     speed, most = _transfers(hca.pcie_speed), _transfers(hca.pcie_max_speed)
     if speed and most and speed < most:
         text = f"PCIe link runs at {speed:g} of {most:g} GT/s, which limits the rail"
-        yield Remark("slow_pcie", _where(hca), text, way_out)
+        yield _remark("slow_pcie", _where(hca), text)
 
 
 def _about_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, found: RailGid) -> Iterator[Remark]:
@@ -169,30 +199,26 @@ def _about_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, found: RailGid) -> 
     hca = next((hca for hca in hcas if (hca.device, hca.port) == (found.device, found.port)), None)
     if hca is None:
         text = "no RDMA device has this netdev"
-        yield Remark("rail_absent", where, text, "plug the cable in; a ConnectX-7 is not on the bus without one")
+        yield _remark("rail_absent", where, text)
         return
     if hca.master and rail.netdev == hca.member:
-        text, way_out = _in_master(hca)
-        yield Remark("has_master", where, text, f"{way_out}, then {RUN_FABRIC}; or declare no rail there")
+        way_out = _filled("rail_has_master", member=hca.member, master=hca.master)
+        yield Remark("has_master", where, _in_master(hca), way_out)
         return
     others = [_where(other) for other in hcas if other is not hca and rail.address in addresses(other)]
     if hca.state in NO_LINK:
         text = f"the port is {hca.state}: {hca.device} has no link"
-        way_out = (
-            "check the cable at both ends and that the peer (or the port of the switch) is on; "
-            f"`ip link set {rail.netdev} up` if somebody switched it off. With a link it gets its address by itself"
-        )
-        yield Remark("port_down", where, text, way_out)
+        yield Remark("port_down", where, text, _filled("port_down", netdev=rail.netdev))
         if not others:
             return
     if found.index is None:
         state = "" if hca.state == "ACTIVE" else f"; the port is {hca.state or ABSENT}"
         stands = f", it stands on {' and '.join(others)}" if others else ""
         text = f"{rail.address} is no RoCE v2 GID of {hca.device}{stands}{state}"
-        yield Remark("address_elsewhere" if others else "address_absent", where, text, RUN_FABRIC)
+        yield _remark("address_elsewhere" if others else "address_absent", where, text)
     elif not found.agrees:
         text = f"NCCL would pick index {found.nccl_index} of {hca.device}; {rail.address} is at index {found.index}"
-        yield Remark("other_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
+        yield _remark("other_picked", where, text)
 
 
 def shared_subnets(functions: Sequence[HcaPort]) -> list[tuple[str, bool]]:

@@ -13,6 +13,8 @@ import ipaddress
 import re
 from dataclasses import dataclass, replace
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
+
 # Debian 12 has 4.5 (which calls itself 6.06), Ubuntu 24.04 has 24.01 (6.20), Debian 13 has 25.01 (6.24).
 MIB_IN_GIGABITS = 8 * 2**20 / 1e9
 LARGEST_QUOTE = 240
@@ -143,7 +145,7 @@ def _plain(output: str) -> str:
 
 def _other_test(text: str) -> Fault | None:
     """A table that is not of one size in one direction: no row of it is what a rail carries."""
-    way_out = "run ib_write_bw with one size (-s) and without -a and -b, as the command of this result has it"
+    way_out = WAYS_OUT["other_test"]
     if BIDIRECTIONAL.search(text):
         return Fault("other_test", "perftest measured both directions, and its figure is their sum", way_out)
     header = TABLE_HEADER.search(text)
@@ -173,6 +175,22 @@ def _gid_address(text: str, end: str) -> str | None:
     return str(address.ipv4_mapped or address)
 
 
+# Those of the faults that no text of perftest names by itself.
+WAYS_OUT = {
+    "other_test": "run ib_write_bw with one size (-s) and without -a and -b, as the command of this result has it",
+    "no_report": "compare show_gids on both hosts and ping the peer over the rail; UDP port 4791 must be open",
+    "unreadable": "compare `ib_write_bw -V` with the versions that the module documents",
+    "died": "see `journalctl -k` for the out-of-memory killer or a crash, then run it again",
+    "failed": "run the command of this result by hand on both hosts",
+    "mtu_mismatch": "set the same MTU on both rails (fabric_mtu)",
+    "wrong_path": "an address moved during the run, or another process answered on the port: run it again",
+    "timeout": "check that the peer is up and its rail answers ping",
+    "unreachable": "check that the rail answers ping and the firewall lets the port pass",
+    "not_listening": "run its command by hand on this host",
+    "no_client": "see why the peer's end of this test failed",
+    "no_device": "compare the plan with show_gids",
+    "no_gid": f"give the rail its address: {RUN_FABRIC}, then compare with show_gids",
+}
 NO_RDMA = Fault(
     "no_rdma",
     "the host has no RDMA device",
@@ -334,24 +352,24 @@ def classify(output: str, status: int) -> Fault:
         return Fault(
             "no_report",
             "perftest printed its settings and no result, as it does when its packets do not arrive",
-            "compare show_gids on both hosts and ping the peer over the rail; UDP port 4791 must be open",
+            WAYS_OUT["no_report"],
         )
     if status == 0:
         return Fault(
             "unreadable",
             f"perftest succeeded, but its report could not be read (last line: {quote[:LARGEST_QUOTE]!r})",
-            "compare `ib_write_bw -V` with the versions that the module documents",
+            WAYS_OUT["unreadable"],
         )
     if status < 0:
         return Fault(
             "died",
             f"perftest was killed by signal {-status}",
-            "see `journalctl -k` for the out-of-memory killer or a crash, then run it again",
+            WAYS_OUT["died"],
         )
     return Fault(
         "failed",
         f"perftest exited with {status} (last line: {quote[:LARGEST_QUOTE]!r})",
-        "run the command of this result by hand on both hosts",
+        WAYS_OUT["failed"],
     )
 
 
@@ -380,7 +398,7 @@ def check_mtu(report: Report, ib_mtu: int | None) -> Fault | None:
     return Fault(
         "mtu_mismatch",
         f"the ends agreed on a path MTU of {report.mtu} bytes, this one allows {ib_mtu}: the peer's MTU is smaller",
-        "set the same MTU on both rails (fabric_mtu)",
+        WAYS_OUT["mtu_mismatch"],
     )
 
 
@@ -405,5 +423,5 @@ def check_ends(test: Test, report: Report) -> Fault | None:
     return Fault(
         "wrong_path",
         f"measured {report.local_address} to {report.remote_address} instead of {test.address} to {test.peer}",
-        "an address moved during the run, or another process answered on the port: run it again",
+        WAYS_OUT["wrong_path"],
     )

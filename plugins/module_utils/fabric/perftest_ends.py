@@ -20,7 +20,6 @@ from typing import Any, Callable
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.module_utils.system.arguments import MEASURING, check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Child, Children
 
@@ -157,7 +156,7 @@ class _End:
         elif now >= until or (
             self._paired_at is not None and now >= self._paired_at + self.test.duration_s + OVERTIME_S
         ):
-            self._stop("timeout", "the test did not end in time", "check that the peer is up and its rail answers ping")
+            self._stop("timeout", "the test did not end in time")
         elif self._paired_at is None:
             self._watch_pairing(self._child, now, pairing_until)
 
@@ -171,20 +170,16 @@ class _End:
             return
         if self.test.end == "client":
             if now >= pairing_until + LAST_ATTEMPT_S:
-                self._stop(
-                    "unreachable",
-                    f"no connection to {self.test.peer}, TCP port {self.test.port}",
-                    "check that the rail answers ping and the firewall lets the port pass",
-                )
+                self._stop("unreachable", f"no connection to {self.test.peer}, TCP port {self.test.port}")
         elif self._listening_after_s is None:
-            self._stop("not_listening", "perftest started and never listened", "run its command by hand on this host")
+            self._stop("not_listening", "perftest started and never listened")
         else:
-            self._stop("no_client", f"{self.test.peer} never connected", "see why the peer's end of this test failed")
+            self._stop("no_client", f"{self.test.peer} never connected")
 
-    def _stop(self, name: str, text: str, way_out: str) -> None:
+    def _stop(self, name: str, text: str) -> None:
         if self._child is not None:
             self._child.close()
-            self._conclude(self._child.output, Fault(name, text, way_out), None)
+            self._conclude(self._child.output, Fault(name, text, perftest.WAYS_OUT[name]), None)
 
     def _ended(self, may_retry: bool) -> None:
         child = self._child
@@ -338,11 +333,10 @@ def _no_gid(test: Test, hcas: Sequence[HcaPort]) -> Fault:
     own = next((hca for hca in hcas if hca.device == test.device), None)
     if own is None:
         present = ", ".join(hca.device for hca in hcas)
-        return Fault(
-            "no_device", f"there is no RDMA device {test.device}, only {present}", "compare the plan with show_gids"
-        )
+        text = f"there is no RDMA device {test.device}, only {present}"
+        return Fault("no_device", text, perftest.WAYS_OUT["no_device"])
     return Fault(
         "no_gid",
         f"{test.address} is no RoCE v2 GID of {test.device} ({own.netdev or 'no netdev'})",
-        f"give the rail its address: {RUN_FABRIC}, then compare with show_gids",
+        perftest.WAYS_OUT["no_gid"],
     )

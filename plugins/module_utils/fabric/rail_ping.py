@@ -121,6 +121,17 @@ FLAWS = (
         "see that no other host has the peer's address, and that no loop of cables or bridges joins the rails",
     ),
 )
+WAYS_OUT = {
+    "loss": "check the cable and the error counters of the port",
+    "failed": "run ping as root on this host; if it cannot run, reinstall iputils-ping, and give a container the "
+    "capability NET_RAW",
+    "timeout": "ping the same way with 56 bytes: if that works, the MTU differs on the way; if not, check cable and "
+    "addresses",
+    "refused_by": "look at the rules at {sender} (`nft list ruleset`), and let ICMP echo pass",
+    "refused_there": "look at the rules on the peer (`nft list ruleset`), and let ICMP echo pass",
+    "refused_here": "look at the rules on this host (`nft list ruleset`), and let ICMP echo pass",
+    "missing_package": "install iputils-ping",
+}
 # An ICMP error by its sender. It is a firewall's, but for the two of a host that is not there.
 REJECTED = re.compile(
     r"From (\S{1,64}?):? icmp_seq=\d{1,9} "
@@ -164,21 +175,13 @@ def _fault(ping: Ping, output: str, sent: int, received: int, ended: bool) -> di
         if re.search(pattern, output):
             return _named(name, text, way_out)
     if received:
-        text, way_out = f"{received} of {sent} answers came", "check the cable and the error counters of the port"
-        return _named("loss", text, way_out)
+        return _named("loss", f"{received} of {sent} answers came", WAYS_OUT["loss"])
     quote = _last_words(output) if ended else None
     if quote is not None:
         text = f"ping itself failed (its last line: {quote[:LARGEST_QUOTE]!r})"
-        way_out = (
-            "run ping as root on this host; if it cannot run, reinstall iputils-ping, and give a container the "
-            "capability NET_RAW"
-        )
-        return _named("failed", text, way_out)
+        return _named("failed", text, WAYS_OUT["failed"])
     text = f"no answer from {ping.peer} to {ping.size_bytes} bytes" + ("" if ended else "; ping itself did not end")
-    way_out = (
-        "ping the same way with 56 bytes: if that works, the MTU differs on the way; if not, check cable and addresses"
-    )
-    return _named("timeout", text, way_out)
+    return _named("timeout", text, WAYS_OUT["timeout"])
 
 
 def _rejected(ping: Ping, output: str) -> dict[str, str] | None:
@@ -186,13 +189,13 @@ def _rejected(ping: Ping, output: str) -> dict[str, str] | None:
     for sender, words in REJECTED.findall(output):
         if words in ("Destination Host Unreachable", "Destination Net Unreachable") and sender != ping.peer:
             continue
-        whose, where = f"a firewall at {sender}, between the two hosts,", f"at {sender}"
+        whose, way = f"a firewall at {sender}, between the two hosts,", "refused_by"
         if sender == ping.peer:
-            whose, where = "the peer's firewall", "on the peer"
+            whose, way = "the peer's firewall", "refused_there"
         elif sender == ping.source:
-            whose, where = "this host's own firewall", "on this host"
+            whose, way = "this host's own firewall", "refused_here"
         text = f"{whose} refuses the ping ({words})"
-        return _named("firewall", text, f"look at the rules {where} (`nft list ruleset`), and let ICMP echo pass")
+        return _named("firewall", text, WAYS_OUT[way].replace("{sender}", sender))
     return None
 
 
@@ -205,7 +208,7 @@ def _last_words(output: str) -> str | None:
     return lines[-1] if lines else "nothing"
 
 
-MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "way_out": "install iputils-ping"}
+MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "way_out": WAYS_OUT["missing_package"]}
 
 
 @contextlib.contextmanager

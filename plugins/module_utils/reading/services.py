@@ -85,6 +85,14 @@ class Memory(TypedDict):
     hidden: int
 
 
+WAYS_OUT = {
+    "memory_unknown": "see `free -g` on the host",
+    "memory_returned": "",
+    "memory_not_returned": "drop the page cache (sudo systemctl start gb10-drop-caches.service); where that brings"
+    " nothing back, reboot",
+}
+
+
 class Returned(TypedDict):
     verdict: str
     text: str
@@ -219,21 +227,20 @@ def judge(before: int | None, after: Memory | None, took_gib: float, others_gib:
     that belongs to nobody.
     """
     if after is None:
-        return _verdict("memory_unknown", "the kernel does not say what memory is in use", "see `free -g` on the host")
+        return _verdict("memory_unknown", "the kernel does not say what memory is in use")
     was = f", {before / GIB:.0f} before" if before else ""
     text = f"{after['available'] / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
     left = after["hidden"] / GIB - others_gib
     if left < limit_gib:
-        return _verdict("memory_returned", text, "")
+        return _verdict("memory_returned", text)
     return _verdict(
         "memory_not_returned",
         f"{text}; {left:.0f} GiB are in use by nobody",
-        "drop the page cache (sudo systemctl start gb10-drop-caches.service); where that brings nothing back, reboot",
     )
 
 
-def _verdict(verdict: str, text: str, way_out: str) -> Returned:
-    return {"verdict": verdict, "text": text, "way_out": way_out}
+def _verdict(verdict: str, text: str) -> Returned:
+    return {"verdict": verdict, "text": text, "way_out": WAYS_OUT[verdict]}
 
 
 def returned(

@@ -39,7 +39,7 @@ PATIENCE_S = 180.0
 FAILED_LIVES = 2
 # Of the unit's phases those that lead to the last one by themselves, as far as it knows.
 ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"))
-# Ways out of the verdicts on an answer; {unit} is that of the service.
+# {unit} is that of the service.
 WAYS_OUT = {
     "garbage": "do not use this server: compare image, quantization and kernel flags with what works on SM121",
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
@@ -47,9 +47,14 @@ WAYS_OUT = {
     " vllm_max_model_len if its context ended the thoughts, or let it think less"
     " (--default-chat-template-kwargs in vllm_extra_args)",
     "engine_dead": "read `journalctl -u {unit}` for the first error",
+    "engine_gone": "read `journalctl -u {unit}` for the first error; systemd restarts the unit",
+    "foreign_listener": "`ss -ltnp` names it; end it, or set another vllm_port",
+    "not_listening": "see `systemctl status {unit}`, and whether it listens on this port (vllm_port)",
+    "loading": "read `journalctl -u {unit}`; a large model needs ten minutes and more (timeout_s)",
+    "unauthorized": "give the key the server was started with (vllm_api_key)",
+    "wrong_model": "another server may have the port; compare vllm_served_model_name and vllm_port",
 }
 STRANGER = "stranger"
-LOADS_LONG = "read `journalctl -u {unit}`; a large model needs ten minutes and more (timeout_s)"
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,9 @@ class Unit:
         if said:
             return _named(said)
         if phase in ON_THE_WAY:
-            return Proof("loading", f"it still loads, in the phase {phase}: {self.status.get('text')}", LOADS_LONG)
+            return Proof(
+                "loading", f"it still loads, in the phase {phase}: {self.status.get('text')}", WAYS_OUT["loading"]
+            )
         return None
 
     def _part(self, name: str) -> dict[str, Any]:
@@ -244,9 +251,7 @@ def _wait_for_health(
         dead = dead + 1 if reply.status == 503 and unit.status.get("phase") not in ON_THE_WAY else 0
         if dead >= DEAD_POLLS:
             text = "/health answers 503: the engine died, the server around it is still there"
-            return Proof(
-                "engine_dead", text, "read `journalctl -u {unit}` for the first error; systemd restarts the unit"
-            )
+            return Proof("engine_dead", text, WAYS_OUT["engine_gone"])
         if clock() >= until:
             return unit.last_word() or _not_ready(reply)
         sleep(min(POLL_S, max(0.0, until - clock())))
@@ -256,7 +261,7 @@ def _foreign() -> Proof:
     return Proof(
         "foreign_listener",
         "another process than the unit's has the port, so nothing was sent to it",
-        "`ss -ltnp` names it; end it, or set another vllm_port",
+        WAYS_OUT["foreign_listener"],
     )
 
 
@@ -267,13 +272,13 @@ def _not_ready(reply: Reply) -> Proof:
         return Proof(
             "not_listening",
             f"nobody listens ({reply.problem}); most servers only listen once the model is loaded",
-            "see `systemctl status {unit}`, and whether it listens on this port (vllm_port)",
+            WAYS_OUT["not_listening"],
         )
     seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"
     return Proof(
         "loading",
         f"the port is open and /health is not well yet ({seen})",
-        LOADS_LONG,
+        WAYS_OUT["loading"],
     )
 
 
@@ -288,7 +293,7 @@ def _ask_model(
             proof,
             verdict="unauthorized",
             text=f"/v1/models answers HTTP {reply.status}",
-            way_out="give the key the server was started with (vllm_api_key)",
+            way_out=WAYS_OUT["unauthorized"],
         )
     entries = _models(reply)
     served = tuple(entry["id"] for entry in entries)
@@ -298,7 +303,7 @@ def _ask_model(
             proof,
             verdict="wrong_model",
             text=f"the server has {', '.join(served) or f'no model (HTTP {reply.status})'}, not {model}",
-            way_out="another server may have the port; compare vllm_served_model_name and vllm_port",
+            way_out=WAYS_OUT["wrong_model"],
         )
     context = next((entry["max_model_len"] for entry in entries if entry.get("id") == model), None)
     asked = Questions(ask, model, timeout_s, context, clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -95,6 +95,8 @@ def _is_literal(value: Any) -> bool:
 
 class Host:
     """The host that a task runs for."""
+
+    asked: Container[str] = ()  # the consents that the last request named
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], templar: Any = None) -> None:
         """`templar`: for a host that is not the one of the action's own task."""
@@ -187,6 +189,7 @@ class Host:
     ) -> dict[str, Any]:
         """One call to the engine; without documents it only says the facts. They are kept for the next run."""
         request = self.request(sent, check=check, expect=expect, consents=consents)
+        self.asked = request["consents"]
         return self.heard(transport.call(self._action, request, self._task_vars))
 
     def request(
@@ -273,10 +276,13 @@ def named(host: str, text: str) -> str:
     return text if text.startswith((f"{host}: ", f"{host} ")) else f"{host}: {text}"
 
 
-def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
-    """What an operator has to know of an answer that is no failure."""
+def warnings(host: str, answer: Mapping[str, Any], asked: Container[str]) -> list[str]:
+    """What an operator has to know of an answer that is no failure. `asked`: the consents that the request named."""
     waiting = [
         f"{host}: {item['resource']}: {item['action']} waits for your consent: {give(item['consent'])}"
+        if item.get("consent") in asked
+        else f"{host}: {item['resource']}: {item['action']} waits for a consent that it was not asked about: give none,"
+        " and look at that host"
         for item in answer["pending"]
     ]
     left = [

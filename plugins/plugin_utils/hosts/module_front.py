@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction, Said
 
 
@@ -47,7 +47,7 @@ class ModuleFront(LongStepAction):
             text = f"{self._asked}: {printable(wrong)}; look at what runs on that host, its answer is not ours"
             return {"failed": True, "msg": text}
         else:
-            result.update(schema.known(result, self.answer))
+            result.update(advice.ours(self._asked, schema.known(result, self.answer)))
         return result
 
     def _wrong(self, result: Said) -> str | None:

@@ -167,7 +167,8 @@ def _judged(
     if refuse:
         result["warnings"] = findings.warnings(found)
         # Nobody else will say it: the run ends here for a unchanged host.
-        result["warnings"] += host.warnings(own.name, answer) if answer and unchanged else []
+        if answer and unchanged:
+            result["warnings"] += host.warnings(own.name, answer, asked.request["consents"])
     return result
 
 

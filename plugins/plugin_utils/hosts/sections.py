@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import Release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import Rehearsal
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer
 
@@ -31,7 +32,7 @@ NEEDED = {
     "facts": ("ansible_facts",),
     "health": ("health",),
     "release": ("release", "cluster"),
-    "coherence": ("coherent", "verdicts", "against_a_boot", "kernel", "driver", "stdout_lines"),
+    "coherence": ("coherent", "verdicts", "against_a_boot", "kernel", "packages", "driver", "stdout_lines"),
     "services": ("services", "memory"),
     "recorded": ("recorded",),
 }
@@ -62,7 +63,8 @@ class Answer(TypedDict):
     coherent: NotRequired[bool]
     verdicts: NotRequired[list[Verdict]]
     against_a_boot: NotRequired[list[Verdict]]
-    kernel: NotRequired[str]
+    kernel: NotRequired[KernelRelease]
+    packages: NotRequired[dict[PackageName, str]]
     driver: NotRequired[Driver]
     stdout_lines: NotRequired[list[str]]
     services: NotRequired[Services]

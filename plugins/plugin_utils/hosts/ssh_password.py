@@ -22,8 +22,11 @@ _MAY_ASK = {
     "PreferredAuthentications": "publickey,password,keyboard-interactive",
 }
 # ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks
-# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for.
+# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for. The ssh to
+# a jump host has the same environment: it is a child of ours, and the password is for the host behind it.
 _ASKED = """#!/bin/sh
+if [ -r /proc/$PPID/stat ]; then read -r _ _ _ by _ < /proc/$PPID/stat; else by=$(ps -o ppid= -p $PPID); fi
+[ $((by)) -eq {own} ] || exit 1
 case $1 in *assword*) IFS= read -r word < {pipe} && rm -f {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
 """
 
@@ -39,7 +42,7 @@ def given(command: Sequence[str], secret: str) -> Iterator[tuple[list[str], dict
         return
     with tempfile.TemporaryDirectory(prefix="gb10-ssh-") as folder:  # only this user can look into it
         pipe, program = Path(folder, "password"), Path(folder, "asked")
-        program.write_text(_ASKED.format(pipe=shlex.quote(str(pipe))), encoding="utf-8")
+        program.write_text(_ASKED.format(pipe=shlex.quote(str(pipe)), own=os.getpid()), encoding="utf-8")
         program.chmod(0o700)
         words = [word for name, value in _MAY_ASK.items() for word in ("-o", f"{name}={value}")]
         asks = {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"}

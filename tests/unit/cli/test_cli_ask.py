@@ -313,6 +313,24 @@ def test_a_wrong_password_is_given_once_and_ends_the_command(
     assert result.exit_code == Outcome.failed and "a: ssh was not let in" in result.stderr
 
 
+# As OpenSSH with ProxyJump: the same program once more, for the jump host, which asks first.
+JUMPS = """#!/bin/sh
+if [ "$1" = -W ]; then "$SSH_ASKPASS" "me@jump's password: " >"${0%/*}/jump"; exit 0; fi
+"$0" -W 192.0.2.3:22 jump
+"$SSH_ASKPASS" "me@192.0.2.3's password: " >"${0%/*}/spark"
+"""
+
+
+def test_a_jump_host_is_not_given_the_password_of_the_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "secret"})
+    ssh = tmp_path / "ssh"
+    ssh.write_text(JUMPS)
+    ssh.chmod(0o755)
+    with passwords.for_ssh([str(ssh), "a"]) as (_words, environment):
+        subprocess.run([str(ssh), "a"], env=environment, timeout=20)
+    assert ((tmp_path / "jump").read_text(), (tmp_path / "spark").read_text()) == ("", "secret\n")
+
+
 def test_logs_give_sudo_its_password_on_standard_input(talk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "typed", {passwords.BECOME: "secret"})
     fleet = Fleet({"a": [said("chat")]}, {"command": [sys.executable, "-c", "print(len(input()))"], "key": ""})

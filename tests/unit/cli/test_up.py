@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class World:
     listeners: Mapping[str, Any] = field(default_factory=dict)
     sudo: str = ""  # the password that it wants
     site: list[tuple[Outcome, Report]] = field(default_factory=list)  # of the runs that change something
+    wait: Sequence[str] = (A, B)  # hosts whose rails wait for a consent
     small: Sequence[str] = ()  # hosts that say of themselves that they have no memory
     left: int = 3  # changes that a check finds, before the first run is through
     orders: list[Order] = field(default_factory=list)
@@ -84,9 +86,11 @@ class World:
 
     def _check(self, order: Order) -> tuple[Outcome, Report]:
         (folder,) = order.inventories
-        text = Path(folder, "hosts.yml").read_text()
-        if "pair1" in text and "fabric_allow_activation: true" not in text:
-            return Outcome.refused, Report(lacks=LACKS)
+        sparks = yaml.safe_load(Path(folder, "hosts.yml").read_text())["all"]["children"]["sparks"]
+        pair = sparks.get("children", {}).get("pair1", {"hosts": {}})["hosts"]
+        waiting = [name for name in self.wait if name in pair and "fabric_allow_activation" not in pair[name]]
+        if lacks := {name: LACKS[name] for name in waiting}:
+            return Outcome.refused, Report(lacks=lacks)
         rows = [
             {"role": "docker", "resource": f"package:p{number}", "action": "install"} for number in range(self.left)
         ]
@@ -144,6 +148,14 @@ def inventory() -> dict[str, Any]:
     return dict(said["all"]["children"]["sparks"])
 
 
+def test_a_consent_is_written_for_the_hosts_that_the_screen_names(world: World) -> None:
+    world.typed, world.wait = ["2"], [B]
+    done = up()
+    assert done.exit_code == 0 and re.search(rf"May restart +{B}: ", done.output), done.output
+    assert [name for name, own in inventory()["children"]["pair1"]["hosts"].items() if len(own) > 1] == [B]
+    assert "fabric_allow_activation" not in inventory()["vars"]
+
+
 def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     world.typed = ["2"]
     done = up(*ADDRESSES.values())
@@ -159,7 +171,8 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     assert "model 1, 2 or 3 and allow fabric_allow_activation" in question
     pair = inventory()["children"]["pair1"]
     assert list(pair["hosts"]) == [A, B] and pair["vars"]["fabric_ports"] == ["p1"]
-    assert inventory()["vars"]["fabric_allow_activation"] is True
+    assert all(own["fabric_allow_activation"] is True for own in pair["hosts"].values())
+    assert "fabric_allow_activation" not in inventory()["vars"]
     assert [order.inventories for order in world.changed] == [[str(home.inventory())]]
     assert pair["vars"]["vllm_model"]
 
@@ -504,6 +517,23 @@ def test_a_key_that_is_known_asks_nothing_and_another_one_ends_it(
     (tmp_path / "known").write_text(f"192.0.2.11 ssh-ed25519 {key(12)}\n")
     with pytest.raises(Stop, match="its host key is not the one"):
         find(network, person(["y"]), tmp_path, monkeypatch, *network.hosts)
+
+
+@pytest.mark.parametrize("whose", ["*", "192.0.2.11"])
+@pytest.mark.parametrize("said", [frozenset(), frozenset({host_keys.fingerprint(key(11))})])
+def test_a_key_that_was_revoked_is_no_key(
+    whose: str, said: frozenset[str], person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, who = Network({"192.0.2.11": "secret"}), person(["y", "secret"])
+    (tmp_path / "known").write_text(
+        f"@revoked {whose} ssh-ed25519 {key(11)}\n192.0.2.11 ssh-ed25519 {key(11)}\n@revoked * ssh-rsa {key(3)}\n"
+    )
+    with pytest.raises(Stop, match="its host key was revoked"):
+        find(network, who, tmp_path, monkeypatch, *network.hosts, fingerprints=said)
+    assert who.asked == [] and network.sent == []
+    (tmp_path / "known").write_text(f"@revoked {whose} ssh-ed25519 {key(12)}\n192.0.2.11 ssh-ed25519 {key(11)}\n")
+    network.hosts["192.0.2.11"] = None
+    assert len(find(network, who, tmp_path, monkeypatch, *network.hosts).sparks) == 1
 
 
 def test_a_stranger_at_an_address_that_somebody_else_had_ends_nothing(

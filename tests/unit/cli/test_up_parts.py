@@ -136,24 +136,27 @@ def test_the_room_is_that_of_the_disks_which_hold_image_and_models() -> None:
 def fleet() -> written.Fleet:
     pair = Cluster((A, B), "pair", ("p1",))
     hosts = [written.Host(A, Place("192.0.2.11")), written.Host(B, Place("192.0.2.12", 2222)), written.Host(C, None)]
-    consents = {"fabric_allow_activation": True, "gb10_evidence_directory": "/e"}
+    evidence = {"gb10_evidence_directory": "/e"}
     return written.Fleet(
-        hosts, [pair, Cluster((C,))], "nvidia", consents, [{"vllm_model": "x/y"}, {"vllm_model": "x/y"}]
-    )
+        hosts, [pair, Cluster((C,))], "nvidia", evidence, [{"vllm_model": "x/y"}, {"vllm_model": "x/y"}]
+    ).allowing({"fabric_allow_activation": [A]})
 
 
 def test_the_inventory_is_an_ordinary_one_and_is_read_back(tmp_path: Path) -> None:
     file = written.write(fleet(), tmp_path, {Place("192.0.2.11"): {"ssh-ed25519": "AAAA"}})
     sparks = yaml.safe_load(file.read_text())["all"]["children"]["sparks"]
     pair = sparks["children"]["pair1"]
-    assert pair["hosts"] == {A: {"ansible_host": "192.0.2.11"}, B: {"ansible_host": "192.0.2.12", "ansible_port": 2222}}
+    assert pair["hosts"] == {
+        A: {"ansible_host": "192.0.2.11", "fabric_allow_activation": True},
+        B: {"ansible_host": "192.0.2.12", "ansible_port": 2222},
+    }
     assert pair["vars"] == {
         "gb10_cluster": "pair1",
         "fabric_topology": "pair",
         "fabric_ports": ["p1"],
         "vllm_model": "x/y",
     }
-    assert sparks["hosts"][C]["ansible_connection"] == "local" and sparks["vars"]["fabric_allow_activation"] is True
+    assert sparks["hosts"][C]["ansible_connection"] == "local" and sparks["vars"]["gb10_evidence_directory"] == "/e"
     assert (tmp_path / "known_hosts.txt").read_text() == "192.0.2.11 ssh-ed25519 AAAA\n"
     known = written.read(tmp_path)
     assert known and known.model == "x/y" and known.user == "nvidia"

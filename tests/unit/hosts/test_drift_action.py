@@ -377,3 +377,4 @@ def test_a_host_has_no_variable_looked_up_by_its_name(run: Run) -> None:
     _, output = run.play({"curious": {"secret": secret}}, PLAYBOOK)
     tally("a host has variables of its inventory looked up", 2, int(looked_up.exists()))
     assert not looked_up.exists() and run.document["drifted"] == ["spark-curious"], output
+    assert "secret: true" not in output, "nor is a person asked to give it"

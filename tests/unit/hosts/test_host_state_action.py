@@ -197,6 +197,14 @@ def test_what_waits_for_consent_or_is_left_over_is_a_warning(plays: Plays) -> No
     assert "spark-a: file:/y: the role demo declares it no longer; -e gb10_orphans=remove" in output
 
 
+def test_a_host_names_no_consent_that_it_was_not_asked_about(plays: Plays) -> None:
+    waits = {"role": "demo", "resource": "unit:x.service", "action": "restart"}
+    plays.host("ok", pending=[{**waits, "consent": "gb10_switch_allow_apply"}, waits])
+    rc, output = play(plays, task(role="demo", resources=RESOURCES[2:]))
+    assert rc == 0 and "gb10_switch_allow_apply" not in output
+    assert "spark-a: unit:x.service: restart waits for a consent that it was not asked about" in output
+
+
 def test_an_error_of_the_engine_fails_the_host_and_keeps_what_was_changed(plays: Plays) -> None:
     changes = [{"role": "demo", "resource": "file:/etc/x", "action": "create", "detail": "absent"}]
     plays.host("ok", changes=changes, error={"kind": "apply", "message": "unit:x.service: did not start"})

