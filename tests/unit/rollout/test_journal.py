@@ -88,7 +88,7 @@ def test_a_wave_from_its_beginning_to_its_gate(journal: Journal, clock: Clock) -
 
 
 def test_of_a_host_that_says_too_much_a_journal_keeps_a_part(journal: Journal) -> None:
-    """It was read whole at each step, and the page of the run took 4 GiB for what one host had said in three answers."""
+    """It was read whole at each step, and the page of a run took 4 GiB for three answers of one host."""
     run = begin(journal)
     journal.begin_wave(run, 1, ["a", "b"])
     for answer in range(3):
