@@ -30,6 +30,8 @@ TESTS = (
     "tests/unit/cli/test_playbook_events.py",
     "tests/unit/cli/test_seed.py",
     "tests/unit/cli/test_services_cli.py",
+    "tests/unit/cli/test_switch.py",
+    "tests/unit/cli/test_switch_strangers.py",
     "tests/unit/cli/test_up.py",
     "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
@@ -74,6 +76,7 @@ TESTS = (
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
     "tests/unit/rollout/test_hand_edited.py",
+    "tests/unit/rollout/test_journal.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

@@ -18,6 +18,7 @@ import sqlite3
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from gb10_fleet.rollout.written import BAD, GOOD, moment_of, text_of
 from gb10_fleet.untold import Untold
 
 SCHEMA_VERSION = 1
+MOST_KEPT = 2**20  # characters, as JSON: changes of a host in a run; some hundreds have 60,000
 MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
@@ -216,9 +218,12 @@ class Journal:
                 row = self._db.execute("SELECT changes FROM host WHERE run = ? AND host = ?", (run, host)).fetchone()
                 if row is not None and items:
                     known = Untold().of(host, [*json.loads(row["changes"] or "[]"), *items])
+                    kept = _kept(known)
                     self._db.execute(
-                        "UPDATE host SET changes = ? WHERE run = ? AND host = ?", (json.dumps(known), run, host)
+                        "UPDATE host SET changes = ? WHERE run = ? AND host = ?", (json.dumps(kept), run, host)
                     )
+                    if len(kept) < len(known):
+                        self._append(run, wave, "not_kept", {"host": host, "changes": len(known) - len(kept)})
             self._append(run, wave, "step_ended", {"step": step, "evidence": evidence, "judged": dict(judged)})
 
     def end_wave(self, run: str, wave: int, judged: Mapping[str, tuple[str, str | None]], *, stop: bool) -> None:
@@ -391,6 +396,12 @@ def refusal(kind: str, reason: str) -> Record:
             "waves": [],
         },
     }
+
+
+def _kept(changes: Sequence[Record]) -> list[Record]:
+    """The first of them, as many as a journal keeps: each step reads them all, and the page of the run shows them."""
+    lengths = accumulate(len(json.dumps(change)) for change in changes)
+    return [change for change, length in zip(changes, lengths, strict=True) if length <= MOST_KEPT]
 
 
 def _without(row: sqlite3.Row, *keys: str) -> Record:

@@ -25,7 +25,7 @@ def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[
     bad = [host["host"] for host in hosts_of(record) if host["state"] not in ("planned", "done")]
     counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
     text = "\n".join([f"{record['run']}: {counts}", *([str(record["reason"])] if record["reason"] else [])])
-    event = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
+    event = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None, bad)
     recipe = Recipe.of(record)
     order = Order(
         "gb10.fleet.notify",

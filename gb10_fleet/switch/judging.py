@@ -73,12 +73,19 @@ def where(fleet: Fleet, state: State) -> tuple[dict[str, list[Rail]], list[Rail]
     lost = []
     for rail in fleet.rails:
         heard = [name for name, names in state.neighbours.items() if rail.host in names]
-        port = state.macs.get(rail.mac) or (heard[0] if len(heard) == 1 else "")
+        # A MAC is what a host says of itself: where another one says the same, it is nobody's.
+        mac = "" if _also(fleet, rail) else rail.mac
+        port = state.macs.get(mac) or (heard[0] if len(heard) == 1 else "")
         if port in state.ports:
             ports.setdefault(port, []).append(rail)
         else:
             lost.append(rail)
     return ports, lost
+
+
+def _also(fleet: Fleet, rail: Rail) -> list[str]:
+    """The other hosts that say they have its MAC."""
+    return sorted({one.host for one in fleet.rails if rail.mac and one.mac == rail.mac} - {rail.host})
 
 
 def of_hosts(fleet: Fleet, ecn: Sequence[str]) -> Iterator[Verdict]:
@@ -122,6 +129,11 @@ def of_switch(fleet: Fleet, before: State, now: State, limits: Mapping[str, Any]
         Verdict("unknown", "warn", now.name, f"{name} was refused: {why}", _ACCOUNT) for name, why in unread.items()
     ]
     for rail in lost:
+        if also := _also(fleet, rail):
+            fact = f"{', '.join(also)} says that it has the same MAC, {rail.mac}, so neither port is known"
+            way_out = "compare ip link on these hosts; --limit leaves out the one that is wrong"
+            found.append(Verdict("same_mac", "warn", rail.where, fact, way_out))
+            continue
         fact = f"no port of {now.name} has learned {rail.mac or 'its MAC, which is not known'}"
         way_out = "have it send (gb10 switch check --load), or look whether its cable leads to another switch"
         found.append(Verdict("unknown_port", "warn", rail.where, fact, way_out))

@@ -25,6 +25,7 @@ _ID = re.compile(r"\*[0-9A-F]{1,8}")
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _RATE = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(G|M)(?:bps)?(?:-.*)?")
 _BYTES, _SECONDS, _ROWS, _TEXT, _LARGEST = 8 * 2**20, 30.0, 4096, 1200, 2**63
+_WHOLE_S = 60.0  # for all commands of one connection; a reading has ten, and takes some seconds
 # Settings of a port that a plan may change, as RouterOS calls them.
 SETTINGS = (
     *("mtu", "l2mtu", "rx-flow-control", "tx-flow-control"),
@@ -77,21 +78,21 @@ class State:
 
 
 class _Bounded:
-    """A socket whose peer may say so many bytes in so many seconds, for each command."""
+    """A socket whose peer may say so many bytes in so many seconds, for each command, and for all of them."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        self._sock, self._last = sock, time.monotonic() + _WHOLE_S
         self.begin()
 
     def begin(self) -> None:
-        self._left, self._end = _BYTES, time.monotonic() + _SECONDS
+        self._left, self._end = _BYTES, min(time.monotonic() + _SECONDS, self._last)
 
     def recv(self, size: int) -> bytes:
         left_s = self._end - time.monotonic()
         if size > self._left:
             raise Silent("it says more than a switch has to say; nothing of it is believed")
         if left_s <= 0:
-            raise Silent(f"it has not come to an end in {_SECONDS:.0f} s; nothing of it is believed")
+            raise Silent("it has not come to an end in its time; nothing of it is believed")
         self._sock.settimeout(left_s)
         said = self._sock.recv(min(size, 2**16))
         self._left -= len(said)

@@ -54,9 +54,8 @@ class ActionModule(OwnAction):
         }
         if not clean:
             different = [*document["drifted"], *document["silent"]]
-            told = notify.event(
-                notify.DRIFT, "found", drift_report.table(document), different, str(directory / drift_report.DOCUMENT)
-            )
+            text, file = drift_report.table(document), str(directory / drift_report.DOCUMENT)
+            told = notify.event(notify.DRIFT, "found", text, different, file, different)
             result["warnings"] = notify_action.tell(self, task_vars, told)
         if not clean and options["report_only"]:
             result["warnings"].append(drift_report.summary(document))

@@ -52,7 +52,8 @@ class ActionModule(OwnAction):
         }
         if document["verdict"] != judge.HEALTHY:
             hosts = sorted(document["hosts"])
-            told = notify.event(notify.PROOF, document["verdict"], result["msg"], hosts, result["page"])
+            bad = [each["name"] for each in document["clusters"] if each["verdict"] != judge.HEALTHY]
+            told = notify.event(notify.PROOF, document["verdict"], result["msg"], hosts, result["page"], bad)
             result["warnings"] = notify_action.tell(self, task_vars, told)
         if written:  # a job of AWX keeps these as its artifacts, and throws the project's folder away
             result["ansible_stats"] = evidence_files.stats(document)

@@ -28,12 +28,13 @@ from datetime import UTC, datetime
 from http.client import HTTPException
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 
 VARIABLE = "gb10_notify"
 PROOF, ROLLOUT, DRIFT, TEST = "proof", "rollout", "drift", "test"
 TIMEOUT_S = 20.0
 TEXT_LIMIT = 4000  # characters; what a chat takes in one message
+NAMES_LIMIT = 50
 EXPECTED = "write a command as a list, [/usr/local/bin/tell-us, --loud], or a URL, https://chat.example.com/hook"
 TRY = "ansible-playbook gb10.fleet.notify -i INVENTORY sends a test"
 
@@ -70,10 +71,16 @@ def _plain(text: str) -> str:
     return "".join(text)  # without the tags that Ansible puts on a text
 
 
-def event(kind: str, verdict: str, text: str, hosts: Sequence[str], see: str | None = None) -> dict[str, Any]:
-    """Return what a hook is told. `see`: the file on this machine that has all of it."""
+def event(
+    kind: str, verdict: str, text: str, hosts: Sequence[str], see: str | None = None, bad: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a hook is told. `see`: the file on this machine that has all of it.
+
+    `bad`: who it is about, by the inventory. They come first: what one of them says may fill all of the text.
+    """
     controller = socket.gethostname()
-    told = f"gb10-fleet on {controller}: {kind} {verdict}\n{printable(text, keep=chr(10))}"
+    about = f": {some(bad, NAMES_LIMIT)}" if bad else ""
+    told = f"gb10-fleet on {controller}: {kind} {verdict}{about}\n{printable(text, keep=chr(10))}"
     return {
         "source": "gb10-fleet",
         "event": kind,

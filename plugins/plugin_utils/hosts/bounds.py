@@ -102,14 +102,15 @@ def named(host: str) -> Iterator[None]:
 
 
 def fit(said: object) -> None:
-    """TooMuch where an answer that somebody else has collected is longer or deeper than one may be.
+    """TooMuch where an answer that somebody else has collected takes more, or is deeper, than one may.
 
-    Each value counts, also one that is short to write: it takes 50 bytes here, and more when Ansible copies it.
+    Each value counts, also one that is short to write: it takes 50 bytes here, and more when Ansible copies it. So does
+    a text by what it takes: with one wide character in it, each has four bytes.
     """
     length, values, level = 0, 0, [said]
     for __ in range(DEPTH_LIMIT):
         values += len(level)
-        length += sum(len(value) if isinstance(value, str) else 1 for value in level)
+        length += sum(map(_taken_by, level))
         if length > ANSWER_LIMIT:
             raise TooMuch(too_much("standard output or error", ANSWER_LIMIT))
         if values > VALUES_LIMIT:
@@ -118,6 +119,10 @@ def fit(said: object) -> None:
         if not level:
             return
     raise TooMuch(TOO_DEEP)
+
+
+def _taken_by(value: object) -> int:
+    return len(value) * (1 if value.isascii() else 4) if isinstance(value, str) else 1
 
 
 def _within(values: Iterable[object]) -> Iterator[object]:

@@ -170,7 +170,7 @@ def _documentation(path: Path) -> dict[str, Any]:
 def sound(stdout: str) -> dict[str, Any]:
     """The answer of a module in what it wrote, whatever a login shell wrote around it.
 
-    ValueError where there is none; TooMuch where it is longer or deeper than one may be.
+    ValueError where there is none; TooMuch where it takes more or is deeper than one may.
     """
     line = next((line for line in reversed(stdout.splitlines()) if line.startswith("{")), "")
     try:
@@ -179,6 +179,7 @@ def sound(stdout: str) -> dict[str, Any]:
         raise bounds.TooMuch(bounds.TOO_DEEP) from None
     bounds.fit(answer)
     clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
+    bounds.fit(clean)  # once more: a control character is four and more by now
     if (length := sum(len(json.dumps(clean.get(key))) for key in _NOTICES)) > WARNINGS_LIMIT:
         clean = {key: said for key, said in clean.items() if key not in _NOTICES}
         clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]

@@ -269,7 +269,11 @@ def parse(stdout: str) -> dict[str, Any]:
             raise schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         known = engine_answer.known(answer)
-        return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in known.items()}
+        clean = {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in known.items()}
+        bounds.fit(clean)  # as it is kept: what was sent may have been a sixteenth of it
+        return clean
+    except bounds.TooMuch as error:
+        raise ValueError(str(error)) from None
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
 

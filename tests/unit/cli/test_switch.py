@@ -23,6 +23,7 @@ from gb10_fleet.rollout import locks
 from gb10_fleet.switch import applying, routeros, settings
 from gb10_fleet.switch import cli as switch_cli
 from lab import routeros as lab
+from tests.support.attacker import tally
 from tests.support.proofs import facts
 
 CLI = CliRunner()
@@ -225,6 +226,26 @@ def test_two_hosts_behind_one_port_are_said(world: World) -> None:
         row["on-interface"] = "qsfp56-dd-1-1"
     _, found = world.checked()
     assert ("qsfp56-dd-1-1", "shared_port") in found
+
+
+def test_a_host_with_the_mac_of_another_takes_no_port(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port of a sound Spark was an error, and plan and apply left it as it was."""
+    plain = world.said
+
+    def said(host: str, number: int, variables: Any) -> dict[str, Any]:
+        return plain(host, 2 if host == "spark-a" else number, variables)  # spark-a says what spark-b says
+
+    monkeypatch.setattr(world, "said", said)
+    document, found = world.checked()
+    won = ("qsfp56-2-1", "shared_port") in found
+    tally("a host speaks for another one behind the switch", 1, int(won))
+    assert not won and ("spark-b enp1s0f0np0", "same_mac") in found
+    assert [port["hosts"] for port in document["ports"]] == [["spark-c p0"]]
+    # Whom the switch hears at one port alone is there, whatever others say.
+    world.stand.tables["/ip/neighbor"] = [{"interface": "qsfp56-2-1", "identity": "spark-b"}]
+    document, found = world.checked()
+    assert [port["hosts"] for port in document["ports"]] == [["spark-b p0"], ["spark-c p0"]]
+    assert ("spark-a enp1s0f0np0", "same_mac") in found and ("spark-b enp1s0f0np0", "same_mac") not in found
 
 
 def test_a_command_that_the_account_may_not_give_leaves_unknown_and_no_clean_bill(world: World) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from gb10_fleet.switch import routeros
 from gb10_fleet.switch.settings import Account, Switch
 from lab import routeros as lab
+from tests.support.attacker import tally
 
 READER = Account("gb10", "read-secret")
 
@@ -131,6 +133,28 @@ def test_an_answer_that_comes_in_drops_is_cut(monkeypatch: pytest.MonkeyPatch) -
         routeros.session(at(port), READER) as switch,
     ):
         switch.read()
+
+
+def test_all_sentences_together_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each came in its time, and `gb10 switch check` took nine minutes."""
+    monkeypatch.setattr(routeros, "_WHOLE_S", 1.0)
+    said: list[str] = []
+
+    def slow(value: object) -> str:
+        time.sleep(0.3)
+        said.append(str(value))
+        return said[-1]
+
+    monkeypatch.setattr(routeros, "_text", slow)
+    rows = word("!re") + word("=name=port") + b"\0" + DONE
+    with (
+        stranger(DONE, *[rows] * 12) as port,
+        pytest.raises(routeros.Silent, match="not come to an end"),
+        routeros.session(at(port), READER) as switch,
+    ):
+        switch.read()
+    tally("a switch that drips", 1, int(len(said) > 5))
+    assert len(said) <= 5
 
 
 def test_too_many_rows_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import signal
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import connection_loader
 from ansible_collections.gb10.fleet.plugins.action import await_boot, drift, model_files
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, probe, scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, own_action, probe, scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
+from tests.support.answers import EMPTY
 from tests.support.attacker import tally
 
 LIMIT = 10**6
@@ -162,6 +164,21 @@ def test_texts_count_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, said: 
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT - 1)
     with pytest.raises(bounds.TooMuch):
         bounds.fit(said)
+
+
+@pytest.mark.parametrize("text", ["x\N{GRINNING FACE}" * (LIMIT // 4), "\x7f" * (LIMIT // 2)], ids=["wide", "control"])
+def test_a_text_counts_by_what_it_takes_here(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Four characters are made of a control character, and four bytes of each where one is wide: 16 MiB took 256."""
+    monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT)
+    answer = json.dumps({"said": [text]}, ensure_ascii=False)
+    engine = transport.MARKER + json.dumps({**EMPTY, "diff": [{"prepared": text}]}, ensure_ascii=False)
+    with pytest.raises(bounds.TooMuch):
+        own_action.sound(answer)
+    with pytest.raises(ValueError, match="wrote more than"):
+        transport.parse(engine)
+    monkeypatch.setattr(bounds, "ANSWER_LIMIT", 5 * LIMIT)
+    assert own_action.sound(answer) and transport.parse(engine)
+    tally("a host takes the memory of the controller, by what its texts become there", 2, 0)
 
 
 @pytest.mark.parametrize("said", [[[0] * LIMIT], [{}] * LIMIT, dict.fromkeys(range(LIMIT))], ids=["0", "{}", "keys"])

@@ -80,6 +80,16 @@ def chat() -> Iterator[Chat]:
     server.server_close()
 
 
+def test_who_it_is_about_comes_before_what_a_host_says() -> None:
+    """What one host said filled the text, and a chat did not show that another one was broken, too."""
+    told = notify.event(notify.PROOF, "unhealthy", f"spark-a: {'x' * 5000}\nspark-b: y", [], bad=["spark-a", "spark-b"])
+    hidden = "spark-b" not in told["text"]
+    tally("a host hides in a chat what is wrong with others", 1, int(hidden))
+    assert not hidden and len(told["text"]) == notify.TEXT_LIMIT + 4
+    many = notify.event(notify.DRIFT, "found", "x", [], bad=[f"spark-{number}" for number in range(300)])
+    assert many["text"].splitlines()[0].endswith("spark-49 and 250 more")
+
+
 def test_a_command_gets_the_event_on_its_standard_input(tmp_path: Path) -> None:
     command = script(tmp_path, "open(sys.argv[1], 'w').write(sys.stdin.read()); print('noise')")
     assert notify.send([command, str(tmp_path / "heard")], TOLD) is None

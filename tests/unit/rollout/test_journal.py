@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import stat
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from gb10_fleet.rollout.journal import Journal, JournalError, hosts_of, place
+from gb10_fleet.rollout.journal import MOST_KEPT, Journal, JournalError, hosts_of, place
 from gb10_fleet.rollout.waves import FleetHost, Wave
+from tests.support.attacker import tally
 
 HOSTS = [FleetHost("a", "pair", serves=True), FleetHost("b", "pair", serves=True), FleetHost("c")]
 WAVES = [Wave(1, ("a", "b"), ("pair",)), Wave(2, ("c",), ())]
@@ -83,6 +85,21 @@ def test_a_wave_from_its_beginning_to_its_gate(journal: Journal, clock: Clock) -
     assert (record["outcome"], record["reason"]) == ("failed", "wave 1: a failed")
     kinds = [event["kind"] for event in journal.events(run)]
     assert kinds == ["begun", "wave_begun", "step_begun", "step_ended", "step_ended", "gate", "ended"]
+
+
+def test_of_a_host_that_says_too_much_a_journal_keeps_a_part(journal: Journal) -> None:
+    """It was read whole at each step, and the page of a run took 4 GiB for three answers of one host."""
+    run = begin(journal)
+    journal.begin_wave(run, 1, ["a", "b"])
+    for answer in range(3):
+        flood = [{**CHANGE, "detail": f"{answer} {number} {'<' * 1000}"} for number in range(900)]
+        journal.end_step(run, 1, 0, {}, {"a": flood, "b": [CHANGE]}, None)
+    changes = {host["host"]: host["changes"] for host in hosts_of(journal.record(run))}
+    kept = len(json.dumps(changes["a"]))
+    assert changes["b"] == [CHANGE] and 0.9 * MOST_KEPT < kept < 1.1 * MOST_KEPT
+    left = [event["data"] for event in journal.events(run) if event["kind"] == "not_kept"]
+    assert [one["host"] for one in left] == ["a"] * 2 and all(one["changes"] > 700 for one in left)
+    tally("a host takes the memory of the controller, by what a journal keeps of it", 3, 0)
 
 
 def test_a_resumed_run_has_another_attempt_and_no_end(journal: Journal) -> None:
