@@ -295,7 +295,7 @@ def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) ->
     yield f"    {key}"
     yield from (f"The same key opens {url}." for url in urls[1:])
     yield f"Copy {trusted} to it, for example as gb10.pem. By this file it knows that your Spark answers."
-    yield "  curl (names the models)"
+    yield "  curl (names the models; the key above goes in place of KEY)"
     yield f"    curl --cacert gb10.pem -H 'Authorization: Bearer KEY' {urls[0]}/models"
     yield "  Python, with OpenAI's client"
     yield f"    export SSL_CERT_FILE=gb10.pem OPENAI_BASE_URL={urls[0]} OPENAI_API_KEY=KEY"
