@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -297,6 +298,7 @@ def _brief(result: Mapping[str, Any], silent: str) -> str:
 
 Runner = Callable[..., Any]
 Watch = Callable[[Mapping[str, Any]], None]
+_BEAT_S = 10
 SECOND = {"event": "second"}  # another second has gone by; no event of Ansible's
 
 
@@ -305,15 +307,17 @@ def run(
     *,
     quiet: bool = False,
     runner: Runner = ansible_run,
-    watch: Watch = lambda _event: None,
+    watch: Watch | None = None,
     cancel: Callable[[], bool] | None = None,
     folder: Path | None = None,
 ) -> tuple[Outcome, Report]:
     """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
 
-    `watch` sees every event, and SECOND once a second; the private directory is made in `folder`. `cancel` is asked
-    once a second whether to end it; without it, a signal does.
+    `watch` sees every event, and SECOND once a second; without it, who waits at a terminal for a quiet run is told that
+    it goes on. The private directory is made in `folder`. `cancel` is asked once a second whether to end it; without
+    it, a signal does.
     """
+    watch = watch or _heartbeat(quiet)
     report = Report(listed=order.lists, asks=order.asks)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
@@ -360,6 +364,20 @@ def run(
         report.errors = found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
+
+
+def _heartbeat(quiet: bool) -> Watch:
+    """Say on standard error that a run which shows nothing goes on."""
+    began_s = told_s = time.monotonic()
+
+    def beat(_event: Mapping[str, Any]) -> None:
+        nonlocal told_s
+        if (now_s := time.monotonic()) - told_s > _BEAT_S:
+            told_s = now_s
+            print(f"asking the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
+
+    alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
+    return beat if quiet and alone and sys.stderr.isatty() else lambda _event: None
 
 
 def _no_templates(variables: Mapping[str, Any]) -> str:

@@ -150,6 +150,8 @@ class Fleet:
 
     def draw(self, console: Console) -> Group:
         """A screen full: what does not fit is counted, and where its way out stands comes before it."""
+        if not self.rows:
+            return Group(Text("asking the hosts; Ctrl-C ends it"))
         table = Table(expand=True)
         for name in COLUMNS:
             last = name == COLUMNS[-1]

@@ -102,7 +102,7 @@ def _warnings(findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if old:
         what = components(str(each["fact"]) for each in old)
         hosts[f"published vulnerabilities in {what}"] = [*dict.fromkeys(each["host"] for each in old)]
-    yield from (f"Warning      {some(names)}: {fact}" for fact, names in hosts.items())
+    yield from (f"Warning      {some(sorted(names))}: {fact}" for fact, names in hosts.items())
     if findings:
         yield "             No warning stops the set-up; `gb10 doctor` says the fix of each afterwards"
 

@@ -909,3 +909,23 @@ def test_whoever_watches_a_run_hears_each_second() -> None:
 
     playbook.run(Order("p", ["i"]), runner=runner, watch=heard.append)
     assert heard == [playbook.SECOND]
+
+
+def test_who_waits_at_a_terminal_for_an_answer_is_told_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gb10_fleet.playbook.time.monotonic", lambda: now[0])
+
+    def runner(**call: Any) -> SimpleNamespace:
+        for _ in range(25):
+            now[0] += 1
+            call["cancel_callback"]()
+        return SimpleNamespace(rc=0, status=None)
+
+    told = []
+    for terminal, quiet in ((True, True), (False, True), (True, False)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        playbook.run(Order("p", ["i"]), runner=runner, quiet=quiet)
+        told.append(capsys.readouterr().err.splitlines())
+    assert told == [["asking the hosts, for 11 s", "asking the hosts, for 22 s"], [], []]
