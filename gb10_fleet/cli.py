@@ -254,6 +254,9 @@ def drift(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json
     _run_quietly(Order("gb10.fleet.drift", inventory, limit, words=ctx.obj), as_json)
 
 
+_UNDONE = "Models stop, and Docker restarts with every container, where we set it up. What was downloaded stays."
+
+
 @app.command(cls=Playbook)
 def undo(
     ctx: typer.Context,
@@ -278,11 +281,14 @@ def undo(
     if everything and not (order.only_checks or order.lists):
         where = limit or f"every host of {', '.join(inventory)}"
         try:
-            Person(yes, as_json).consent(f"Take back everything on {where}? Models stop; what was downloaded stays.")
+            Person(yes, as_json).consent(f"Take back everything on {where}? {_UNDONE}")
         except Stop as stop:
             stopped(stop, as_json)
     _alone(order, as_json)
-    _run(order, as_json)
+    outcome, report = run(order, quiet=as_json)
+    if outcome is Outcome.done and everything and not (as_json or order.only_checks or order.lists):
+        print("Taken back: these hosts are as before, but for what `stays` names above.")
+    end(order, outcome, report, as_json)
 
 
 @app.command(cls=Playbook)

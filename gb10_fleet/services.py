@@ -161,7 +161,7 @@ def where(mine: Sequence[Row]) -> str:
 def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
     """One line for each service on a host."""
     if not found:
-        yield "no service: `gb10 site` puts one on the hosts"
+        yield "no service: `gb10 up` puts one on the hosts, or `gb10 site`"
         return
     head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "STOPPED BY")
     yield from columns([head, *(_line(row, now) for row in found)])

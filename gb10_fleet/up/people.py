@@ -93,7 +93,9 @@ class Person:
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
         self._there(question, way_out)
-        return input(f"{printable(question)} ").strip()
+        said = input(f"{printable(question)} ").strip()
+        self._began_s = self._told_s = time.monotonic()  # who thinks it over is not waited for
+        return said
 
     def choose(self, question: str, way_out: str, chosen: Callable[[str], _Choice | None]) -> _Choice:
         """Ask until the answer is a choice; Stop at a no. `chosen` takes an answer in small letters, None: not one."""

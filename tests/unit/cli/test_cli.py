@@ -262,9 +262,9 @@ def test_undo_of_everything_asks_first(use: Use, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(people.Person, "ask", lambda _, question, __, said=said: asked.append(question) or said)
         assert CLI.invoke(cli.app, words).exit_code == outcome
         assert bool(stub.call) is (said == "y")
-    assert "everything on every host of spark-a," in asked[0]
-    CLI.invoke(cli.app, [*words, "--limit", "pair1"])
-    assert "everything on pair1?" in asked[-1]
+    assert "everything on every host of spark-a," in asked[0] and "Docker restarts" in asked[0]
+    ended = CLI.invoke(cli.app, [*words, "--limit", "pair1"]).output
+    assert "everything on pair1?" in asked[-1] and ended.endswith("`stays` names above.\n")
 
 
 @pytest.mark.parametrize("words", [[], ["fabric", "--all"]])

@@ -111,7 +111,7 @@ def parse_profiles(listing: str, details: Mapping[str, str]) -> dict[str, Stored
     """Profiles by UUID, from the list of all and what is said of each."""
     profiles = {}
     for identity, device, filename in parse_listing(listing):
-        lines = (line.partition(":") for line in details[identity].split("\n"))
+        lines = (line.partition(":") for line in details.get(identity, "").split("\n"))
         known = {key: re.sub(r"\\(.)", r"\1", value) for key, colon, value in lines if colon}
         known["ipv4.addresses"] = ", ".join(part.strip() for part in known.get("ipv4.addresses", "").split(",") if part)
         profiles[identity] = Stored(identity, known.get("connection.id", ""), device, filename, known)
@@ -134,7 +134,8 @@ def read_profiles(system: System) -> dict[str, Stored]:
         if not identities:
             return {}
         done = _shown(system, identities)
-        details = dict(zip(identities, re.split(f"(?m)^(?={_FIRST}:)", done.stdout)[1:]))
+        blocks = re.split(f"(?m)^{_FIRST}:", done.stdout)[1:]
+        details = {block.partition("\n")[0]: block for block in blocks}
         if done.stdout.count(f"{_FIRST}:") > len(identities):  # in a name with a line break, too: each by itself then
             answers = [_shown(system, [identity]) for identity in identities]
             done = next((each for each in answers if each.rc != 0), done)
