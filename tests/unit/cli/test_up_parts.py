@@ -346,6 +346,26 @@ def test_whoever_waits_is_told_that_it_goes_on(
     ]  # fmt: skip
 
 
+def test_the_time_that_a_person_takes_for_an_answer_is_no_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+
+    def thinks(_question: str) -> str:
+        now[0] += 300
+        return "y"
+
+    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", thinks)
+    monkeypatch.setattr("getpass.getpass", thinks)
+    person = people.Person()
+    for answer in (person.ask, person.secret):
+        assert answer("Which?", "") == "y"
+        people.Progress(person)(SECOND)
+    assert capsys.readouterr().out == ""
+
+
 def test_of_a_download_it_is_said_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
