@@ -374,7 +374,7 @@ def _heartbeat(quiet: bool) -> Watch:
         nonlocal told_s
         if (now_s := time.monotonic()) - told_s > _BEAT_S:
             told_s = now_s
-            print(f"asking the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
+            print(f"waiting for the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
 
     alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
     return beat if quiet and alone and sys.stderr.isatty() else lambda _event: None
@@ -430,12 +430,11 @@ def _environment(quiet: bool) -> dict[str, str]:
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    # An inventory that is not understood is no smaller fleet.
-    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
-        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
-    # A module then needs no file on the host, so a disk that is full is looked at as well. `ansible_pipelining` of the
-    # inventory goes before.
-    environment.setdefault("ANSIBLE_PIPELINING", os.environ.get("ANSIBLE_PIPELINING", "1"))
+    # An inventory that is not understood is no smaller fleet. And with pipelining a module needs no file on the host,
+    # so a disk that is full is looked at as well; `ansible_pipelining` of the inventory goes before.
+    for name in ("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "ANSIBLE_PIPELINING"):
+        if name not in os.environ:
+            environment[name] = "1"
     if quiet:  # nobody sees them, and they cost Ansible more than our events do
         environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
     return environment
