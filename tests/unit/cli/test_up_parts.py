@@ -309,6 +309,7 @@ def test_no_word_of_a_host_is_a_consent() -> None:
     document = Rendered("docker", resources=[{"kind": "unit", "consent": "docker_allow_restart"}])
     change = {"role": "r", "resource": "file:/x", "action": "write"}
     pending = [{**change, "consent": name} for name in ("accounts_allow_sudo", "driver_allow_move", "ansible_host")]
+    pending.append(change)  # and one that names none
     said = {"pending": pending, "error": {"kind": "refused", "message": WORDS}}
     ours = [{*host.lacking([quoted])["lacks"]}, {*host.lacking([document], said)["lacks"]}]
     assert ours == [{"fabric_allow_activation", "fabric_replace_foreign"}, {"docker_allow_restart"}]
