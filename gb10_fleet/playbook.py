@@ -28,7 +28,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 
-from gb10_fleet import passwords, stopping
+from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
 from gb10_fleet.inventory_lines import yaml_mistake
 from gb10_fleet.rollout import words
@@ -313,9 +313,8 @@ def run(
 ) -> tuple[Outcome, Report]:
     """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
 
-    `watch` sees every event, and SECOND once a second; without it, who waits at a terminal for a quiet run is told that
-    it goes on. The private directory is made in `folder`. `cancel` is asked once a second whether to end it; without
-    it, a signal does.
+    `watch` sees every event, and SECOND once a second; without it, who waits at a terminal is told that a quiet run
+    goes on. `folder` gets the private directory. `cancel` is asked once a second whether to end it; else a signal does.
     """
     watch = watch or _heartbeat(quiet)
     report = Report(listed=order.lists, asks=order.asks)
@@ -344,7 +343,7 @@ def run(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
             playbook=order.playbook,
-            inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
+            inventory=home.resolved(order.inventories),
             limit=order.limit,
             cmdline=order.cmdline(variables, secrets) or None,
             envvars={**_environment(quiet), **order.environment},
@@ -360,8 +359,7 @@ def run(
     report.answers.update({module: dict(sorted(said.items())) for module, said in report.answers.items()})
     status = _end_of(result, report, order)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
-        report.no_target = found[0]
-        report.errors = found[:1]
+        report.no_target, report.errors = found[0], found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
 

@@ -239,6 +239,13 @@ def test_nothing_is_changed_beside_a_rollout(use: Use, tmp_path: Path, words: li
     assert CLI.invoke(cli.app, command).exit_code == 0
 
 
+def test_a_list_of_many_hosts_is_an_inventory(use: Use) -> None:
+    """It is longer than the name of a file may be."""
+    many = ",".join(f"spark-{number}" for number in range(100))
+    stub = use(0, stats(ok={"spark-1": 1}))
+    assert CLI.invoke(cli.app, ["site", "-i", many]).exit_code == 0 and stub.call["inventory"] == [many]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["fabric", "docker"], "fabric,docker"), (["--all", "--yes"], "all"), (["--all", "--check"], "all")],
