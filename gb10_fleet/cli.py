@@ -278,13 +278,13 @@ def undo(
         raise typer.BadParameter("all is no role: to take everything back, say --all")
     named = "all" if everything else ",".join(roles or [])
     order = Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj)
+    _alone(order, as_json)
     if everything and not (order.only_checks or order.lists):
         where = limit or f"every host of {', '.join(inventory)}"
         try:
             Person(yes, as_json).consent(f"Take back everything on {where}? {_UNDONE}")
         except Stop as stop:
             stopped(stop, as_json)
-    _alone(order, as_json)
     outcome, report = run(order, quiet=as_json)
     if outcome is Outcome.done and everything and not (as_json or order.only_checks or order.lists):
         print("Taken back: these hosts are as before, but for what `stays` names above.")

@@ -16,9 +16,22 @@ def inventory() -> Path:
     return _base("XDG_CONFIG_HOME", ".config") / "inventory"
 
 
+def is_there(name: str) -> bool:
+    """Tell whether an inventory is a file or a folder: a list of many hosts is longer than any name of one may be."""
+    try:
+        return Path(name).exists()
+    except OSError:
+        return False
+
+
+def resolved(inventories: Iterable[str]) -> list[str]:
+    """The inventories of an order, from wherever it is looked at later."""
+    return [str(Path(name).resolve()) if is_there(name) else name for name in inventories]
+
+
 def host_keys(inventories: Iterable[str]) -> Path | None:
     """Return the file of host keys that lies beside one of these inventories."""
-    folders = (path if path.is_dir() else path.parent for path in map(Path, inventories) if path.exists())
+    folders = (path if path.is_dir() else path.parent for path in map(Path, filter(is_there, inventories)))
     return next((file.resolve() for folder in folders if (file := folder / KNOWN_HOSTS).is_file()), None)
 
 

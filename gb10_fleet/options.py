@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -158,7 +157,7 @@ def there(inventories: list[str]) -> list[str]:
     if not inventories:
         raise typer.BadParameter("name an inventory with -i INVENTORY (docs/inventory.md), or let `gb10 up` write one")
     for name in inventories:
-        if "," not in name and not Path(name).exists():
+        if "," not in name and not home.is_there(name):
             raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
     return inventories
 

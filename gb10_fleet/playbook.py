@@ -28,7 +28,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
 
-from gb10_fleet import passwords, stopping
+from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
 from gb10_fleet.inventory_lines import yaml_mistake
 from gb10_fleet.rollout import words
@@ -313,9 +313,8 @@ def run(
 ) -> tuple[Outcome, Report]:
     """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
 
-    `watch` sees every event, and SECOND once a second; without it, who waits at a terminal for a quiet run is told that
-    it goes on. The private directory is made in `folder`. `cancel` is asked once a second whether to end it; without
-    it, a signal does.
+    `watch` sees every event, and SECOND once a second; without it, who waits at a terminal is told that a quiet run
+    goes on. `folder` gets the private directory. `cancel` is asked once a second whether to end it; else a signal does.
     """
     watch = watch or _heartbeat(quiet)
     report = Report(listed=order.lists, asks=order.asks)
@@ -344,7 +343,7 @@ def run(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
             playbook=order.playbook,
-            inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
+            inventory=home.resolved(order.inventories),
             limit=order.limit,
             cmdline=order.cmdline(variables, secrets) or None,
             envvars={**_environment(quiet), **order.environment},
@@ -360,8 +359,7 @@ def run(
     report.answers.update({module: dict(sorted(said.items())) for module, said in report.answers.items()})
     status = _end_of(result, report, order)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
-        report.no_target = found[0]
-        report.errors = found[:1]
+        report.no_target, report.errors = found[0], found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
 
@@ -374,7 +372,7 @@ def _heartbeat(quiet: bool) -> Watch:
         nonlocal told_s
         if (now_s := time.monotonic()) - told_s > _BEAT_S:
             told_s = now_s
-            print(f"asking the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
+            print(f"waiting for the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
 
     alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
     return beat if quiet and alone and sys.stderr.isatty() else lambda _event: None
@@ -430,12 +428,11 @@ def _environment(quiet: bool) -> dict[str, str]:
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    # An inventory that is not understood is no smaller fleet.
-    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
-        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
-    # A module then needs no file on the host, so a disk that is full is looked at as well. `ansible_pipelining` of the
-    # inventory goes before.
-    environment.setdefault("ANSIBLE_PIPELINING", os.environ.get("ANSIBLE_PIPELINING", "1"))
+    # An inventory that is not understood is no smaller fleet. And with pipelining a module needs no file on the host,
+    # so a disk that is full is looked at as well; `ansible_pipelining` of the inventory goes before.
+    for name in ("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "ANSIBLE_PIPELINING"):
+        if name not in os.environ:
+            environment[name] = "1"
     if quiet:  # nobody sees them, and they cost Ansible more than our events do
         environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
     return environment

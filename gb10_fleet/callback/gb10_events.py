@@ -95,10 +95,12 @@ class CallbackModule(CallbackBase):
         )
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        self._send_result("runner_item_on_failed", result)
+        self._send_result("runner_item_on_failed", result, ignore_errors=bool(result.task.ignore_errors))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._send_result("runner_on_unreachable", result, **self._around(result.host))
+        # It may be another host that a task asks about this one, and does not need: this one has answered.
+        another = bool(result.task.delegate_to and result.task.ignore_unreachable)
+        self._send_result("runner_on_unreachable", result, ignore_errors=another, **self._around(result.host))
 
     def _around(self, host: Any) -> dict[str, Any]:
         """Return what a --limit names to leave the host out together with its cluster, and who else there is.

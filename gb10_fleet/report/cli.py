@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+from gb10_fleet.home import resolved
 from gb10_fleet.options import Told
 from gb10_fleet.rollout.cli import refusals
-from gb10_fleet.rollout.journal import Journal, place, resolved
+from gb10_fleet.rollout.journal import Journal, place
 
 app = typer.Typer()
 

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import pr
 from rich.console import Console
 
 from gb10_fleet import known_bad
+from gb10_fleet.home import resolved
 from gb10_fleet.options import Asking, Inventory, Json, Limit, NoLists, Waves
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.rollout import live, locks, models, people, recipes, shown, waves, window
@@ -31,7 +32,6 @@ from gb10_fleet.rollout.journal import (
     NoRun,
     place,
     refusal,
-    resolved,
     utc,
 )
 from gb10_fleet.rollout.live import Lines, Silent, Terminal

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gb10_fleet import __version__
+from gb10_fleet.home import is_there
 from gb10_fleet.rollout import written
 from gb10_fleet.rollout.waves import FleetHost, Wave
 from gb10_fleet.rollout.written import BAD, GOOD, moment_of, text_of
@@ -68,14 +69,9 @@ def place(inventories: Sequence[str], state: Path | None = None) -> Path:
     if state is not None:
         return state.resolve()
     first = Path(inventories[0]) if inventories else Path()
-    if "," in str(first) and not first.exists():
+    if "," in str(first) and not is_there(str(first)):
         return Path(".gb10").resolve()
     return ((first if first.is_dir() else first.parent) / ".gb10").resolve()
-
-
-def resolved(inventories: Sequence[str]) -> list[str]:
-    """The inventories of an order, from wherever it is looked at later."""
-    return [str(Path(name).resolve()) if Path(name).exists() else name for name in inventories]
 
 
 def utc() -> datetime:

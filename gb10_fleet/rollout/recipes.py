@@ -16,10 +16,11 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
+from gb10_fleet.home import resolved
 from gb10_fleet.known_bad import unknown as unknown_trouble
 from gb10_fleet.playbook import Outcome
 from gb10_fleet.rollout import words as ansible_words
-from gb10_fleet.rollout.journal import hosts_of, resolved
+from gb10_fleet.rollout.journal import hosts_of
 from gb10_fleet.rollout.waves import Refused
 
 _COLLECTION = "gb10.fleet."

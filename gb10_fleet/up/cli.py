@@ -146,9 +146,7 @@ class _Up:
 
     def _without_user(self, where: Sequence[str]) -> list[str]:
         """Take USER@ADDRESS as ssh does; one user is the whole fleet's."""
-        users = {word.rpartition("@")[0]: word for word in where if "@" in word[1:]}
-        if self.user:
-            users.setdefault(self.user, "")
+        users = {word.rpartition("@")[0] for word in where if "@" in word[1:]} | ({self.user} if self.user else set())
         if len(users) > 1:
             raise typer.BadParameter(f"{', '.join(sorted(users))}: one user logs in to all Sparks; say -u USER")
         self.user = next(iter(users), None)

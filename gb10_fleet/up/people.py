@@ -80,7 +80,7 @@ class Person:
 
     def begin(self, what: str) -> None:
         """Name a part of the work that takes longer than ten seconds, with the time."""
-        self._began_s = self._told_s = time.monotonic()
+        self._count_anew()
         self.say(f"  {time.strftime('%H:%M')}  {what}")
 
     def still(self, how_far: str = "") -> None:
@@ -90,11 +90,15 @@ class Person:
             more = how_far and f"; {how_far}"
             self.say(f"  {time.strftime('%H:%M')}  still at it, for {now_s - self._began_s:.0f} s{more}")
 
+    def _count_anew(self) -> None:
+        """For how long a person thought about an answer is no work."""
+        self._began_s = self._told_s = time.monotonic()
+
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
         self._there(question, way_out)
         said = input(f"{printable(question)} ").strip()
-        self._began_s = self._told_s = time.monotonic()  # who thinks it over is not waited for
+        self._count_anew()
         return said
 
     def choose(self, question: str, way_out: str, chosen: Callable[[str], _Choice | None]) -> _Choice:
@@ -112,7 +116,9 @@ class Person:
 
     def secret(self, question: str, way_out: str) -> str:
         self._there(question, way_out)
-        return getpass.getpass(f"{printable(question)} ")
+        said = getpass.getpass(f"{printable(question)} ")
+        self._count_anew()
+        return said
 
     def _there(self, question: str, way_out: str) -> None:
         if self.quiet or self.yes or not sys.stdin.isatty():

@@ -100,8 +100,9 @@ def _vouched(
     for place in (one.place for one in wanted):
         named = {host_keys.fingerprint(key) for key in keys[place].values()} & set(fingerprints)
         try:
-            _refuse_revoked(place, keys[place], known)
-            known_here = bool(named) or _is_known(place, keys[place], known)
+            said = {file: _lines(place, file) for file in (known, _USER_KNOWN_HOSTS)}
+            _refuse_revoked(place, keys[place], said)
+            known_here = bool(named) or _is_known(place, keys[place], said)
         except Stop as stop:  # anybody may announce an address that another machine had
             if place.named:
                 raise
@@ -132,10 +133,10 @@ def _vouched(
     return vouched | person.choose(which, "say --fingerprint SHA256:... for each", chosen)
 
 
-def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
-    """Tell whether the key was vouched for before; Stop where another key was."""
-    for file in (earlier, _USER_KNOWN_HOSTS):
-        rows = [line.split()[:3] for line in _lines(place, file) if not line.startswith("@")]
+def _is_known(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> bool:
+    """Tell whether the key was vouched for before; Stop where another key was. `said`: by file, of that place."""
+    for file, lines in said.items():
+        rows = [line.split()[:3] for line in lines if not line.startswith("@")]
         known = {row[1]: row[2] for row in rows if len(row) == 3 and row[1] in keys}
         if any(keys[kind] != key for kind, key in known.items()):
             raise Stop(
@@ -149,10 +150,10 @@ def _is_known(place: Place, keys: Keys, earlier: Path) -> bool:
     return False
 
 
-def _refuse_revoked(place: Place, keys: Keys, earlier: Path) -> None:
+def _refuse_revoked(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> None:
     """As ssh does: a key that is marked @revoked opens nothing, whoever else vouches for it."""
-    for file in (earlier, _USER_KNOWN_HOSTS):
-        for line in _lines(place, file):
+    for file, lines in said.items():
+        for line in lines:
             if line.startswith("@revoked") and set(line.split()[3:4]) & set(keys.values()):
                 raise Stop(
                     f"{place}: its host key was revoked in {file}, so anybody may have it. Give the Spark new host "

@@ -195,7 +195,7 @@ def _serves(patient: Patient, entry: Entry) -> bool:
     services = patient.reading.get("services") or {units.SHORT: patient.reading["service"]}
     unit = _unit(entry.text)
     service = next((each for name, each in services.items() if units.long_name(name) == unit), None)
-    return bool(service) and service["phase"] == READY  # type: ignore[index]
+    return service is not None and service["phase"] == READY
 
 
 def _of_finding(patient: Patient, finding: Finding, times: Mapping[str, Sequence[float]]) -> Sign:

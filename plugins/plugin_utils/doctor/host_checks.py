@@ -12,14 +12,13 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, short_of, silent_gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import GIB, mount_of, short_of, silent_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
-GIB = 2**30
 _DAY_S = 86400
 MENDED_BY_A_MOVE = frozenset(
     {

@@ -329,18 +329,18 @@ def lacking(rendered: Sequence[documents.Rendered], answer: Mapping[str, Any] | 
         name
         for made in rendered
         for text in made.refusals
-        for name in _named(asked_for(), text)
+        for name in _mentioned(asked_for(), text)
         if name.startswith(f"{made.role}_")
     }
     if answer:
         of_fabric = {REPLACES for made in rendered if made.role == "fabric"}
         said = answer["error"]["message"] if answer["error"] else ""
-        waits = {item["consent"] for item in answer["pending"]}.union(_named(asked_for(), said))
+        waits = {item.get("consent") for item in answer["pending"]}.union(_mentioned(asked_for(), said))
         found |= waits & (_consents_in(documents_of(rendered)) | of_fabric)
     return {"lacks": sorted(found)} if found else {}
 
 
-def _named(names: Iterable[str], text: str) -> set[str]:
+def _mentioned(names: Iterable[str], text: str) -> set[str]:
     return {name for name in names if re.search(rf"\b{name}\b", text)}
 
 

@@ -79,8 +79,8 @@ class Talks:
 
     def _begin(self, target: Target) -> None:
         pipe, typing = subprocess.PIPE, contextlib.ExitStack()
-        words, environment = typing.enter_context(ssh_password.given(target.command, target.secrets.ssh))
         try:
+            words, environment = typing.enter_context(ssh_password.given(target.command, target.secrets.ssh))
             process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         except OSError as error:
             typing.close()

@@ -256,7 +256,7 @@ class Message:
 def parse(stdout: str) -> dict[str, Any]:
     """The answer in what a host wrote, whatever a login shell wrote around it; ValueError if there is none.
 
-    WrongFact, which is one, where a value of it is not what the engine says.
+    WrongFact, which is one, where a value of it is not what the engine says, or it takes too much.
     """
     line = next((line for line in reversed(stdout.splitlines()) if line.startswith(MARKER)), None)
     if line is None:
@@ -273,7 +273,7 @@ def parse(stdout: str) -> dict[str, Any]:
         bounds.fit(clean)  # as it is kept: what was sent may have been a sixteenth of it
         return clean
     except bounds.TooMuch as error:
-        raise ValueError(str(error)) from None
+        raise schema.WrongFact(str(error)) from None
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
 

@@ -233,8 +233,17 @@ def test_nothing_is_changed_beside_a_rollout(use: Use, tmp_path: Path, words: li
         assert "another gb10 is at work on this fleet: run run-1" in result.stderr
         said = json.loads(CLI.invoke(cli.app, [*command, "--json"]).stdout)
         assert said["outcome"] == "refused" and "Nothing was changed" in said["errors"][0] and not stub.call
+        unasked = CLI.invoke(cli.app, [word for word in command if word != "--yes"])
+        assert "another gb10 is at work" in unasked.stderr, "before anybody is asked"
         assert CLI.invoke(cli.app, [*command, "--check"]).exit_code == 0 and stub.call
     assert CLI.invoke(cli.app, command).exit_code == 0
+
+
+def test_a_list_of_many_hosts_is_an_inventory(use: Use) -> None:
+    """It is longer than the name of a file may be."""
+    many = ",".join(f"spark-{number}" for number in range(100))
+    stub = use(0, stats(ok={"spark-1": 1}))
+    assert CLI.invoke(cli.app, ["site", "-i", many]).exit_code == 0 and stub.call["inventory"] == [many]
 
 
 @pytest.mark.parametrize(
@@ -928,4 +937,4 @@ def test_who_waits_at_a_terminal_for_an_answer_is_told_that_it_goes_on(
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
         playbook.run(Order("p", ["i"]), runner=runner, quiet=quiet)
         told.append(capsys.readouterr().err.splitlines())
-    assert told == [["asking the hosts, for 11 s", "asking the hosts, for 22 s"], [], []]
+    assert told == [["waiting for the hosts, for 11 s", "waiting for the hosts, for 22 s"], [], []]

@@ -103,6 +103,16 @@ def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
     assert [kind for kind, _ in told][-1] == "playbook_on_stats"
 
 
+@pytest.mark.parametrize("more", [{"failed_when": False}, {"loop": ["1"], "ignore_errors": True}], ids=["one", "loop"])
+def test_who_asks_another_host_that_does_not_answer_is_not_silent_itself(play: Play, more: Task) -> None:
+    """As `gb10 why` asks what the next host has kept, and `gb10 stop` has routers let go."""
+    gone = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+    task = {"ansible.builtin.raw": "true", "vars": gone, "ignore_unreachable": True, **more}
+    outcome, report = play({**task, "delegate_to": "spark-c"}, said("hello"))
+    assert (outcome, report.messages, report.silent) == (Outcome.done, {}, {})
+    assert play({**task, "ignore_errors": False})[1].silent.keys() == {"spark-a", "spark-b"}, "of themselves"
+
+
 def test_what_fails_for_all_of_them_is_told_apart(play: Play) -> None:
     events: list[dict[str, Any]] = []
     play(failing("One", "of one", when="inventory_hostname == 'spark-b'"), watch=events.append)

@@ -309,6 +309,7 @@ def test_no_word_of_a_host_is_a_consent() -> None:
     document = Rendered("docker", resources=[{"kind": "unit", "consent": "docker_allow_restart"}])
     change = {"role": "r", "resource": "file:/x", "action": "write"}
     pending = [{**change, "consent": name} for name in ("accounts_allow_sudo", "driver_allow_move", "ansible_host")]
+    pending.append(change)  # and one that names none
     said = {"pending": pending, "error": {"kind": "refused", "message": WORDS}}
     ours = [{*host.lacking([quoted])["lacks"]}, {*host.lacking([document], said)["lacks"]}]
     assert ours == [{"fabric_allow_activation", "fabric_replace_foreign"}, {"docker_allow_restart"}]
@@ -344,6 +345,27 @@ def test_whoever_waits_is_told_that_it_goes_on(
         "working it out", "still at it, for 31 s", "still at it, for 62 s",
         "looking at each Spark", "still at it, for 31 s",
     ]  # fmt: skip
+
+
+def test_the_time_that_a_person_takes_for_an_answer_is_no_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+
+    def thinks(_question: str) -> str:
+        now[0] += 300
+        return "y"
+
+    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", thinks)
+    monkeypatch.setattr("getpass.getpass", thinks)
+    person = people.Person()
+    person.begin("working it out")
+    for answer in (person.ask, person.secret):
+        assert answer("Which?", "") == "y"
+        people.Progress(person)(SECOND)
+    assert "still at it" not in capsys.readouterr().out
 
 
 def test_of_a_download_it_is_said_how_far_it_is(

@@ -176,6 +176,8 @@ def test_a_text_counts_by_what_it_takes_here(monkeypatch: pytest.MonkeyPatch, te
         own_action.sound(answer)
     with pytest.raises(ValueError, match="wrote more than"):
         transport.parse(engine)
+    record = drift._record(scan.Reply("a", 0, engine, "", 0, 0), 1, "a", lambda _name: False, 1, True)
+    assert "wrote more than" in record["silence"]["text"], "and not the end of what it wrote"
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", 5 * LIMIT)
     assert own_action.sound(answer) and transport.parse(engine)
     tally("a host takes the memory of the controller, by what its texts become there", 2, 0)

@@ -204,7 +204,7 @@ def test_it_lies_beside_the_inventory(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/hosts.yml").touch()
     assert place(["mine"]) == place(["mine/hosts.yml", "more"]) == tmp_path / "mine/.gb10"
-    assert place(["a,b"]) == place([]) == tmp_path / ".gb10"
+    assert place(["a,b"]) == place(["spark-1," * 100]) == place([]) == tmp_path / ".gb10"
     assert place(["mine"], Path("state")) == tmp_path / "state"
 
 
