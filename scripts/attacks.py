@@ -58,6 +58,7 @@ TESTS = (
     "tests/unit/health/test_load.py",
     "tests/unit/health/test_looks.py",
     "tests/unit/health/test_signs.py",
+    "tests/unit/hosts/test_advice.py",
     "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_drift_action.py",
     "tests/unit/hosts/test_engine_answer.py",

@@ -43,12 +43,12 @@ def ours(host: str, said: Any) -> Any:
 @cache
 def _known() -> re.Pattern[str]:
     texts = (re.escape(text) for text in dict.fromkeys(_texts()) if text)
-    return re.compile("|".join(re.sub(r"\\\{\w+\\\}", lambda _: _VALUE, text) for text in texts), re.ASCII)
+    return re.compile("|".join(re.sub(r"\\\{\w+\\\}", lambda __: _VALUE, text) for text in texts), re.ASCII)
 
 
 def _texts() -> Iterator[str]:
     for module in (gid_remarks, perftest, rail_ping, server_probe, service_failures, services):
         yield from module.WAYS_OUT.values()
     yield from (way for *_, way in (*rail_ping.FAULTS, *rail_ping.FLAWS))
-    yield from (fault.way_out for _, fault in perftest.KNOWN_FAULTS)
-    yield from (way for _, (_, way) in perftest.COMPLETIONS.values())
+    yield from (fault.way_out for __, fault in perftest.KNOWN_FAULTS)
+    yield from (way for __, (__, way) in perftest.COMPLETIONS.values())
