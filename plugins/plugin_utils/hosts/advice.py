@@ -49,6 +49,6 @@ def _known() -> re.Pattern[str]:
 def _texts() -> Iterator[str]:
     for module in (gid_remarks, perftest, rail_ping, server_probe, service_failures, services):
         yield from module.WAYS_OUT.values()
-    yield from (way for *_, way in (*rail_ping.FAULTS, *rail_ping.FLAWS))
+    yield from (way for *__, way in (*rail_ping.FAULTS, *rail_ping.FLAWS))
     yield from (fault.way_out for __, fault in perftest.KNOWN_FAULTS)
     yield from (way for __, (__, way) in perftest.COMPLETIONS.values())
