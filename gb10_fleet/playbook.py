@@ -16,7 +16,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import s
 
 from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
+from gb10_fleet.beat import Beat
 from gb10_fleet.inventory_lines import yaml_mistake
 from gb10_fleet.rollout import words
 from gb10_fleet.untold import Untold
@@ -366,16 +366,14 @@ def run(
 
 def _heartbeat(quiet: bool) -> Watch:
     """Say on standard error that a run which shows nothing goes on."""
-    began_s = told_s = time.monotonic()
+    beat = Beat(_BEAT_S)
 
-    def beat(_event: Mapping[str, Any]) -> None:
-        nonlocal told_s
-        if (now_s := time.monotonic()) - told_s > _BEAT_S:
-            told_s = now_s
-            print(f"waiting for the hosts, for {now_s - began_s:.0f} s", file=sys.stderr, flush=True)
+    def tell(_event: Mapping[str, Any]) -> None:
+        if seconds := beat.due():
+            print(f"waiting for the hosts, for {seconds}", file=sys.stderr, flush=True)
 
     alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
-    return beat if quiet and alone and sys.stderr.isatty() else lambda _event: None
+    return tell if quiet and alone and sys.stderr.isatty() else lambda _event: None
 
 
 def _no_templates(variables: Mapping[str, Any]) -> str:

@@ -9,13 +9,14 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
+from gb10_fleet.beat import Beat
 from gb10_fleet.playbook import Outcome
 
 _Choice = TypeVar("_Choice")
@@ -63,42 +64,40 @@ class Person:
     yes: bool = False
     quiet: bool = False
     asked: list[str] = field(default_factory=list)
-    _began_s: float = field(default_factory=time.monotonic)  # the part of the work
-    _told_s: float = field(default_factory=time.monotonic)
+    _beat: Beat = field(default_factory=lambda: Beat(_QUIET_S))  # of the part of the work
 
     def say(self, *lines: str) -> None:
         """What a person reads: on a terminal no word is cut, and what goes on stands below its own column."""
-        stream = sys.stderr if self.quiet else sys.stdout
-        width = shutil.get_terminal_size().columns if stream.isatty() else 0
-        for line in lines:
-            print(_folded(printable(line), width), file=stream, flush=True)
+        self._print(lines, shutil.get_terminal_size().columns if self._stream.isatty() else 0)
 
     def show(self, *lines: str) -> None:
         """What a person pastes: never folded."""
+        self._print(lines, 0)
+
+    def _print(self, lines: Iterable[str], width: int) -> None:
         for line in lines:
-            print(printable(line), file=sys.stderr if self.quiet else sys.stdout, flush=True)
+            print(_folded(printable(line), width), file=self._stream, flush=True)
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self.quiet else sys.stdout
 
     def begin(self, what: str) -> None:
         """Name a part of the work that takes longer than ten seconds, with the time."""
-        self._count_anew()
+        self._beat.begin()
         self.say(f"  {time.strftime('%H:%M')}  {what}")
 
     def still(self, how_far: str = "") -> None:
         """Say that the part goes on, where nothing was said for long."""
-        if (now_s := time.monotonic()) - self._told_s > _QUIET_S:
-            self._told_s = now_s
+        if seconds := self._beat.due():
             more = how_far and f"; {how_far}"
-            self.say(f"  {time.strftime('%H:%M')}  still at it, for {now_s - self._began_s:.0f} s{more}")
-
-    def _count_anew(self) -> None:
-        """For how long a person thought about an answer is no work."""
-        self._began_s = self._told_s = time.monotonic()
+            self.say(f"  {time.strftime('%H:%M')}  still at it, for {seconds}{more}")
 
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
         self._there(question, way_out)
         said = input(f"{printable(question)} ").strip()
-        self._count_anew()
+        self._beat.begin()
         return said
 
     def choose(self, question: str, way_out: str, chosen: Callable[[str], _Choice | None]) -> _Choice:
@@ -117,7 +116,7 @@ class Person:
     def secret(self, question: str, way_out: str) -> str:
         self._there(question, way_out)
         said = getpass.getpass(f"{printable(question)} ")
-        self._count_anew()
+        self._beat.begin()
         return said
 
     def _there(self, question: str, way_out: str) -> None:

@@ -924,7 +924,7 @@ def test_who_waits_at_a_terminal_for_an_answer_is_told_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("gb10_fleet.playbook.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gb10_fleet.beat.time.monotonic", lambda: now[0])
 
     def runner(**call: Any) -> SimpleNamespace:
         for _ in range(25):

@@ -330,7 +330,7 @@ def test_whoever_waits_is_told_that_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gb10_fleet.beat.time.monotonic", lambda: now[0])
     person = people.Person()
     person.begin("working it out")
     for part in ({}, {"Look": "looking at each Spark"}):  # two runs of one part: what counts is how long it takes
@@ -356,7 +356,7 @@ def test_the_time_that_a_person_takes_for_an_answer_is_no_work(
         now[0] += 300
         return "y"
 
-    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gb10_fleet.beat.time.monotonic", lambda: now[0])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", thinks)
     monkeypatch.setattr("getpass.getpass", thinks)
@@ -372,7 +372,7 @@ def test_of_a_download_it_is_said_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("gb10_fleet.up.people.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gb10_fleet.beat.time.monotonic", lambda: now[0])
     person = people.Person()
     person.begin("downloading")
     progress = people.Progress(person)
