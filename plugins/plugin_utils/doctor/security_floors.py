@@ -15,7 +15,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import faults, is_faulty
 
 FLOOR = "security_floor"
-_OURS = "our default"
 
 
 def check_security_floors(subject: Subject) -> Iterator[Finding]:
@@ -38,14 +37,13 @@ def components(facts: Iterable[str]) -> str:
 
 def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[str, str]) -> tuple[str, str] | None:
     """State and way out of a component that is below its floor."""
-    floor, pin = str(entry["value"]), _pin_below(subject, entry)
+    floor, (pin, wait) = str(entry["value"]), _pin_below(subject, entry)
     better = f"{floor} or later as soon as the host's archive offers it"
     package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
     if package:
         installed = upstream_version(subject.facts["packages"][package])
         guide = f"; {entry['guide']} says how" if "guide" in entry else ""
-        keep = "leave it until our default moves, or " if pin and _OURS in pin else ""
-        way_out = f"{pin}: {keep}set it to {better}" if pin else f"move {package} to {better}{guide}"
+        way_out = f"{pin}: {wait}set it to {better}" if pin else f"move {package} to {better}{guide}"
         return (f"is {installed}", way_out) if is_faulty(installed, entry) else None
     if pin:
         other = _other_docker(subject) if entry.get("role") == "docker" else None
@@ -69,15 +67,20 @@ def _other_docker(subject: Subject) -> str | None:
     return next(others, None)
 
 
-def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
-    """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
+def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> tuple[str, str]:
+    """A variable that asks for less than the floor, and why: `docker_version asks for 29.2.1 (...)`; else nothing.
+
+    And what may be done in place of setting it, where our own default asks.
+    """
     role = entry.get("role", "")
     pin = str(subject.setting(entry["pin"]) or "") if role in subject.roles else ""
     if not pin or not is_faulty(upstream_version(pin), entry):
-        return None
+        return "", ""
     reference = subject.catalog["software"].get(role, {})
-    since = f"{_OURS}: {reference['below_floor']}" if pin == reference.get("value") else "set in the inventory"
-    return f"{entry['pin']} asks for {upstream_version(pin)} ({since})"
+    asks = f"{entry['pin']} asks for {upstream_version(pin)}"
+    if pin == reference.get("value"):
+        return f"{asks} (our default: {reference['below_floor']})", "leave it until our default moves, or "
+    return f"{asks} (set in the inventory)", ""
 
 
 def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
