@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -100,6 +101,17 @@ FLEET = {
 }  # fmt: skip
 
 
+def _behind_routers() -> dict[str, dict[str, Any]]:
+    """`serving`, which three other hosts offer."""
+    hosts: dict[str, dict[str, Any]] = {
+        name: {"ansible_host": f"kind-{name}", "gateway_address": f"192.0.2.{number}", **FLEET}
+        for number, name in enumerate(("serving", "away", "masked", "other"), 1)
+    }
+    for name in ("away", "masked", "other"):
+        hosts[name]["gateway_fleet"] = ["serving"]
+    return hosts
+
+
 def test_the_routers_of_the_fleet_let_go_of_a_replica_first_and_take_it_back_last(plays: Plays) -> None:
     """`other` has the router; `masked` has none, and `stopped` is in a fleet of nobody."""
     hosts = {name: {"ansible_host": f"kind-{name}", **FLEET} for name in ("serving", "other", "masked", "stopped")}
@@ -124,14 +136,7 @@ def test_the_routers_of_the_fleet_let_go_of_a_replica_first_and_take_it_back_las
 
 def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_asked(plays: Plays) -> None:
     """`away` cannot be reached, `masked` answers with an error of its own, and `other` has no such router yet."""
-    routers = {"away": "away", "masked": "masked", "other": "other"}
-    hosts = {
-        name: {"ansible_host": f"kind-{kind}", **FLEET} for name, kind in {"serving": "serving", **routers}.items()
-    }
-    for number, host in enumerate(hosts.values(), 1):
-        host["gateway_address"] = f"192.0.2.{number}"
-    for name in routers:
-        hosts[name]["gateway_fleet"] = ["serving"]
+    hosts = _behind_routers()
     program = plays.tmp_path / "bin/gb10-router"
     program.write_text(
         '#!/bin/sh\ncd "$GB10_TEST_HOST"; echo asked >>done\ncase $PWD in *masked) exit 1;; esac; exit 2\n'
@@ -146,14 +151,7 @@ def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_ask
 
 def test_a_router_that_does_not_let_go_keeps_no_service_from_its_stop(plays: Plays) -> None:
     """`masked` answers with an error, and `away` cannot be reached: `gb10 stop` ended there, for all hosts."""
-    routers = {"away": "away", "masked": "masked", "other": "other"}
-    hosts = {
-        name: {"ansible_host": f"kind-{kind}", **FLEET} for name, kind in {"serving": "serving", **routers}.items()
-    }
-    for number, host in enumerate(hosts.values(), 1):
-        host["gateway_address"] = f"192.0.2.{number}"
-    for name in routers:
-        hosts[name]["gateway_fleet"] = ["serving"]
+    hosts = _behind_routers()
     program = plays.tmp_path / "bin/gb10-router"
     program.write_text('#!/bin/sh\ncd "$GB10_TEST_HOST"; echo "$*" >>done\ncase $PWD in *masked) exit 1;; esac\n')
     program.chmod(0o755)
