@@ -104,6 +104,9 @@ class Gate:
         if self.live:
             print(f"   {self.name.partition(' ')[0]:>9} | {line}", flush=True)  # two lanes may speak at once
 
+    def failed_tests(self) -> list[str]:
+        return [line for line in self.log if _FAILED_TEST.match(line)][:20]
+
     def _count(self, output: str) -> None:
         output = _COLOUR.sub("", output)
         summaries = _PYTEST_SUMMARY.findall(output)
@@ -150,7 +153,7 @@ def execute(gate: Gate) -> Gate:
     log.write_text("\n".join(gate.log) + "\n", encoding="utf-8")
     if gate.failed:
         lines.append(f"    = {reason}")
-        lines += [f"    = {line}" for line in gate.log if _FAILED_TEST.match(line)][:20]
+        lines += [f"    = {line}" for line in gate.failed_tests()]
         told = [line for line in gate.log if not _PROGRESS.match(line)]
         lines += [] if gate.live else [f"    | {line}" for line in told[-80:]]
         lines.append(f"    = whole log: {log.relative_to(ROOT)}")
@@ -173,7 +176,7 @@ def summarise(gates: Sequence[Gate], started: float) -> int:
             print(f"SKIPPED: {gate.name}: {reason}")
     for gate in gates:
         if gate.failed:
-            print(f"FAILED:  {gate.name}")
+            print("\n    ".join([f"FAILED:  {gate.name}", *gate.failed_tests()]))
     print(f"{'FAILED' if failed else 'PASSED'} in {time.monotonic() - started:.0f} s")
     count = f"{passed} passed, {failed} failed"
     WORK.mkdir(exist_ok=True)

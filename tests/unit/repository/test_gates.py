@@ -143,6 +143,14 @@ def test_what_failed_comes_first_and_dots_do_not_come_at_all(capsys: pytest.Capt
     assert "    | E  assert 1 == 2" in rest and not any(line.endswith("%]") for line in rest)
 
 
+def test_the_closing_lines_name_each_failed_test(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where only the end of an output is kept, that must be enough too."""
+    done = execute(says("FAILED tests/x.py::test_y[z] - assert 1 == 2\n1 failed in 0.1s", 1))
+    capsys.readouterr()
+    summarise([done], 0.0)
+    assert capsys.readouterr().out.splitlines()[2] == "    FAILED tests/x.py::test_y[z] - assert 1 == 2"
+
+
 def test_a_unit_test_that_needs_the_checkout_is_found_by_what_it_imports() -> None:
     """All others run on the installed collection."""
     names = {path.name for path in check._checkout_tests()}
