@@ -23,16 +23,18 @@ from tests.support.proofs import facts
 ROOT = Path(__file__).parents[2]
 HOST_PYTHON = Path(__file__).with_name("host_python")
 
-# The destination names the kind of host, and its folder. What is left of the arguments is run here.
+# The destination names the kind of host, and its folder. What is left of the arguments is run here. A host that answers
+# reads what it is sent, which Ansible ends and we do not: a pipe that broke a moment before ssh ended means to Ansible
+# that the host is out of reach.
 SSH = """#!/bin/bash
 for word in "$@"; do case $word in kind-*) kind=${word#*@}; kind=${kind#kind-};; esac; command=$word; done
 case $kind in
   away) printf 'ssh: connect to host 192.0.2.9 port 22: No route to host\\r\\n' >&2; exit 255;;
   key) echo "Host key verification failed." >&2; exit 255;;
-  nosudo) echo "sudo: a password is required" >&2; exit 1;;
+  nosudo) timeout 3 cat >/dev/null; echo "sudo: a password is required" >&2; exit 1;;
   once) if [ -e "${0%/*}/gone" ]; then exit 255; fi; touch "${0%/*}/gone";;
-  nopython) echo "/bin/sh: 1: /usr/bin/python3: not found" >&2; exit 127;;
-  garbled) echo "Welcome to a host that says much"; exit 0;;
+  nopython) timeout 3 cat >/dev/null; echo "/bin/sh: 1: /usr/bin/python3: not found" >&2; exit 127;;
+  garbled) timeout 3 cat >/dev/null; echo "Welcome to a host that says much"; exit 0;;
 esac
 echo "Welcome!"
 export GB10_TEST_HOST="${0%/*}/hosts/$kind" SSH_CONNECTION="192.0.2.1 50000 192.0.2.11 22"
