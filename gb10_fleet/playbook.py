@@ -211,9 +211,11 @@ class Report:
             return
         if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
-        if kind in ("runner_on_failed", "runner_on_unreachable"):
-            ignored = kind == "runner_on_failed" and data.get("ignore_errors")
-            word = "ignored" if ignored else kind.removeprefix("runner_on_")
+        asked_another = kind == "runner_on_unreachable" and data.get("ignore_errors")  # which is silent, and not this one
+        if result.get("waits_for"):
+            return  # the trouble is that of another host
+        if kind in ("runner_on_failed", "runner_on_unreachable") and not asked_another:
+            word = "ignored" if data.get("ignore_errors") else kind.removeprefix("runner_on_")
             text = said_by(event, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 

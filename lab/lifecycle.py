@@ -37,6 +37,8 @@ MACHINE = Path("/run/gb10-lab")  # lock, checkout (whose lab is up), inotify.jso
 INVENTORY = CHECKOUT / "inventory" / "lab"
 GPU_SCENARIOS = ("idle", "loaded", "throttled", "hung", "absent")
 BOOT_S = 1200  # of a machine: an emulated CPU of another architecture took 300 s on a busy machine
+STILL_S = 60  # from the first answer over SSH until all units have started: a healthy boot is through by then
+ENDED_BY_TIMEOUT = 124  # the exit status of timeout(1)
 Cut = tuple[str, str]
 
 
@@ -329,7 +331,7 @@ def _start_containers(hosts: list[Host], fresh: list[Host], shown: Sequence[str]
             container.load(shown)
         else:
             container.power_on()
-    _each(hosts, lambda host: wait_booted(host, 120))
+    _each(hosts, lambda host: wait_booted(host, 120, whole=host in fresh))
 
 
 def _start_machines(lab: State, plan: Topology, hosts: list[Host], fresh: list[Host]) -> None:
@@ -347,13 +349,13 @@ def _start_machines(lab: State, plan: Topology, hosts: list[Host], fresh: list[H
     for machine in machines:
         machine.resume(_ports_up(lab, plan, machine.host, running))
     _set_links(lab, plan)  # of those that ran before, too
-    _each(hosts, lambda host: wait_booted(host, BOOT_S))
+    _each(hosts, lambda host: wait_booted(host, BOOT_S, whole=host in fresh))
     _each(fresh, _set_clock)
 
 
 def _take_snapshot(machine: Machine) -> None:
     machine.first_boot()
-    wait_booted(machine.host, BOOT_S)
+    wait_booted(machine.host, BOOT_S, whole=True)
     machine.save()
 
 
@@ -368,22 +370,34 @@ def _set_links(lab: State, plan: Topology) -> None:
             set_links(host, _folder(host.name), _ports_up(lab, plan, host, running))
 
 
-def wait_booted(host: Host, patience: float) -> None:
-    """Until SSH answers and systemd has nothing left to start. A host that failed a unit has booted all the same."""
+def wait_booted(host: Host, patience: float, *, whole: bool) -> None:
+    """Until SSH answers and systemd has nothing left to start. A host that failed a unit has booted all the same.
+
+    Not `whole`: so is one that answers whose units start for STILL_S more. They may wait for a host that is off.
+    """
     until = time.monotonic() + patience
     done = None
+    ask = "systemctl is-system-running --wait"
     while time.monotonic() < until:
         if not _running(host):
             raise LabError(f"{host.name} ended while it booted; its console: {_folder(host.name) / 'console.log'}")
-        done = _remote(host, "systemctl is-system-running --wait")
+        done = _remote(host, ask if whole else f"timeout {STILL_S} {ask}")
+        if done.returncode == ENDED_BY_TIMEOUT:
+            say(f"{host.name} answers; still starting: {_units(host, 'list-jobs', 1)}")
+            return
         if done.stdout.strip() in ("running", "degraded"):
             if done.stdout.strip() == "degraded":
-                failed = _remote(host, "systemctl list-units --failed --plain --no-legend").stdout.split("\n")
-                say(f"warning: {host.name}: failed units: {', '.join(line.split()[0] for line in failed if line)}")
+                say(f"warning: {host.name}: failed units: {_units(host, 'list-units --failed', 0)}")
             return
         time.sleep(0.3)
     why = done.stderr.strip() or done.stdout.strip() if done else ""
     raise LabError(f"{host.name} did not boot in {patience:.0f} s ({why}); console: {_folder(host.name)}/console.log")
+
+
+def _units(host: Host, question: str, column: int) -> str:
+    """The names of units that systemctl lists in this column."""
+    lines = _remote(host, f"systemctl {question} --plain --no-legend").stdout.splitlines()
+    return ", ".join(words[column] for words in map(str.split, lines) if len(words) > column)
 
 
 def _set_clock(host: Host) -> None:

@@ -38,12 +38,13 @@ class ActionModule(OwnAction):
         self._whole_diff = bool(task_vars.get("ansible_diff_mode"))
         self._calls = 0
         self._lacks: dict[str, list[str]] = {}
+        self._waits_for: list[str] = []
         if options["roles"] is None:
             role = options["role"] or str(task_vars.get("ansible_role_name", "")).rpartition(".")[2]
             return self._outcome(self._inline(role, options["resources"]))
         refusals, answer = self._roles(options["roles"])
         if refusals:
-            said = {"refusals": refusals, "msg": "\n".join(refusals)}
+            said = {"refusals": refusals, "waits_for": self._waits_for, "msg": "\n".join(refusals)}
             return {"failed": True, "changed": False, **self._lacks, **said}
         return self._outcome(answer) if answer else {"changed": False}
 
@@ -71,11 +72,12 @@ class ActionModule(OwnAction):
                     raise
                 facts = None
                 continue
-            refusals = [host.named(self._host.name, text) for document in rendered for text in host.refusals(document)]
+            refusals = self._host.refusals(rendered)
             if not verified and refusals:
                 facts = None  # the host may be another one by now
                 continue
             self._lacks = host.lacking(rendered)
+            self._waits_for = self._host.waits_for(rendered)
             if refusals:
                 return refusals, None
             answer = self._call(host.documents_of(rendered), expect=context.expect)

@@ -25,11 +25,11 @@ class ActionModule(OwnAction):
         host.check_roles(documented)
         own = host.Host(self, task_vars)
         view, rendered = own.render(documented, own.facts or own.read_facts())
-        refusals = [host.named(own.name, text) for document in rendered for text in host.refusals(document)]
+        refusals = own.refusals(rendered)
         for role in options["roles"]:
             if role not in documented:
                 refusals += [host.named(own.name, text) for text in _plan(role, view).refusals]
-        result = {"changed": False, "refusals": refusals}
+        result = {"changed": False, "refusals": refusals, "waits_for": own.waits_for(rendered)}
         if options["refuse"] and refusals:
             return {**result, "failed": True, **host.lacking(rendered), "msg": "\n".join(refusals)}
         return {**result, **{role: plan.shown(_plan(role, view)) for role in options["roles"]}}

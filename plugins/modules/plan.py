@@ -50,6 +50,12 @@ refusals:
   returned: always
   type: list
   elements: str
+waits_for:
+  description: Members of the cluster that failed earlier in this run, where nothing but their facts is missing.
+  returned: always
+  type: list
+  elements: str
+  sample: [spark-b]
 lacks:
   description:
     - Variables that an operator has to set before all of it can be done, such as consents.

@@ -171,6 +171,22 @@ class Host:
             inventory=Inventory(hostvars),
         )
 
+    def refusals(self, rendered: Sequence[documents.Rendered]) -> list[str]:
+        """What speaks against the roles, each text with the name of this host."""
+        if gone := self.waits_for(rendered):
+            return [f"{self.name}: waits for {', '.join(gone)} of its cluster, which failed earlier in this run: mend that"]
+        return [named(self.name, text) for document in rendered for text in _against(document)]
+
+    def waits_for(self, rendered: Sequence[documents.Rendered]) -> list[str]:
+        """Members that failed earlier in this run, where nothing but their facts is missing.
+
+        This host has no fault of its own then: it only stands beside them.
+        """
+        missing = {name for document in rendered for name in document.unknown}
+        gone = {*self._task_vars["ansible_play_hosts_all"]} - {*self._task_vars["ansible_play_hosts"]}
+        alone = any(document.refusals for document in rendered)
+        return sorted(missing) if missing <= gone and not alone else []
+
     def read_facts(self) -> dict[str, Any]:
         """The facts of now, by a call that does nothing else."""
         answer = self.converge([], check=True)
@@ -261,12 +277,11 @@ def check_roles(names: Iterable[str]) -> None:
             raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")
 
 
-def refusals(document: documents.Rendered) -> list[str]:
+def _against(document: documents.Rendered) -> list[str]:
     """What speaks against a role, missing facts of its cluster among it."""
     missing = (
         f"the role {document.role} needs the facts of {', '.join(document.unknown)}, read in this run: "
-        "run without --limit and serial, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first; "
-        "where one of them has failed in this run, mend that"
+        "run without --limit and serial, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
     )
     return document.refusals + ([missing] if document.unknown else [])
 

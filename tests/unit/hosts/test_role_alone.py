@@ -68,3 +68,13 @@ def test_a_host_of_a_cluster_alone_is_refused(plays: Plays, role: str) -> None:
         assert rc == 2, output
         assert f"the role {role} needs the facts of spark-b, read in this run" in " ".join(output.split())
     assert applied(plays, "a") == []
+
+
+def test_beside_a_host_that_failed_earlier_the_other_says_that_it_waits_once_for_all_roles(plays: Plays) -> None:
+    fails = {"ansible.builtin.fail": {"msg": "no space"}, "when": "inventory_hostname == 'spark-b'"}
+    tasks = [fails, {"gb10.fleet.plan": {"roles": ["fabric", "firewall", "flight_recorder"]}}]
+    rc, output = plays.play(BOTH, [{"hosts": "sparks", "gather_facts": False, "tasks": tasks}], **PAIR)
+    assert rc == 2, output
+    said = " ".join(output.split())
+    waits = "spark-a: waits for spark-b of its cluster, which failed earlier in this run: mend that"
+    assert f'"refusals": ["{waits}"], "waits_for": ["spark-b"]' in said, output

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, LINES, hidden, parse_meminfo
 
 from lab import identity, image, inventory, machine, vendor
 from lab.architecture import AMD64, ARM64
 from lab.topology import topology
+from tests.fleet.owner import SPARK_MEMINFO
 
 IMAGE = image.Image("d1gest", (Path("/cache/spark-1"), Path("/cache/debian-1")), AMD64)
 PAIR = topology("pair")
@@ -215,3 +218,14 @@ def test_an_arm64_image_has_its_kernel_and_a_folder_of_its_own(tmp_path: Path, m
     assert {layer.parent for layer in built.layers} == {tmp_path / "arm64"}
     assert "--architectures=arm64" in asked and any("linux-image-arm64," in word for word in asked)
     assert built.architecture == ARM64
+
+
+def test_a_host_with_the_memory_of_a_spark_can_say_what_is_in_use() -> None:
+    """`gb10 stop` could not, as the lines that were changed contradicted the others."""
+    kib = {**dict.fromkeys((LINES[name] for name in ACCOUNTS), 50_000), "MemTotal": 2_000_000, "MemAvailable": 1_500_000}
+    text = "".join(f"{name}: {count} kB\n" for name, count in kib.items())
+    script = f"sed {SPARK_MEMINFO}"
+    said = subprocess.run(["sh", "-c", script], input=text, capture_output=True, text=True, check=True).stdout
+    found, _ = parse_meminfo(said)
+    lost = hidden(found)
+    assert found["total_bytes"] == 127535808 * 1024 and lost is not None and lost < 3 * 2**30

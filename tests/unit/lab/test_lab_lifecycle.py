@@ -412,3 +412,28 @@ class TestWithoutQemu:
 def test_a_program_that_is_not_there_is_named_with_the_way_to_it() -> None:
     with pytest.raises(LabError, match="no-such-program is not installed; `python3 -m lab deps`"):
         shell.run(["no-such-program"])
+
+
+class TestHostThatWaits:
+    """Its unit waits for another host, which is off."""
+
+    host = topology("pair", 2, "amd64").hosts[1]
+
+    @pytest.fixture(autouse=True)
+    def _waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def remote(_host: object, line: str) -> subprocess.CompletedProcess[str]:
+            if line.startswith("timeout "):
+                return subprocess.CompletedProcess([], 124, "", "")
+            jobs = "233 gb10-vllm.service start running\n1   multi-user.target start waiting\n"
+            return subprocess.CompletedProcess([], 0, jobs if "list-jobs" in line else "starting\n", "")
+
+        monkeypatch.setattr(lifecycle, "_remote", remote)
+        monkeypatch.setattr(lifecycle, "_running", lambda _host: True)
+
+    def test_it_is_on_and_what_it_still_starts_is_named(self, capsys: pytest.CaptureFixture[str]) -> None:
+        lifecycle.wait_booted(self.host, 1, whole=False)
+        assert "spark-b answers; still starting: gb10-vllm.service, multi-user.target" in capsys.readouterr().out
+
+    def test_a_host_that_is_new_has_booted_when_all_has_started(self) -> None:
+        with pytest.raises(LabError, match="spark-b did not boot in 1 s"):
+            lifecycle.wait_booted(self.host, 1, whole=True)

@@ -44,6 +44,7 @@ def states(report: Report, *hosts: str) -> dict[str, str]:
         ([result("failed", "a", "no space")], {"a": "failed"}),
         ([result("unreachable", "a", "No route to host")], {"a": "unreachable"}),
         ([result("unreachable", "a", "No route to host"), roll_call("a")], {"a": "unreachable"}),  # ignore_unreachable
+        ([result("unreachable", "a", "no route", ignore_errors=True), roll_call("a")], {}),  # it asked another host
         ([result("failed", "a"), result("ok", "a"), roll_call("a")], {"a": "rescued"}),
         ([result("failed", "a", ignore_errors=True), result("ok", "a"), roll_call("a")], {"a": "ignored"}),
         ([roll_call("a")], {"a": "absent"}),
@@ -70,6 +71,15 @@ def test_who_only_stood_beside_a_bad_one_is_skipped_and_the_bad_one_named() -> N
         "b": ("skipped", "Ansible went no further here, because of a"),
         "c": ("skipped", "Ansible went no further here, because of a"),  # of a later batch of the same wave
     }
+
+
+def test_who_waits_for_a_bad_one_is_skipped_whoever_is_heard_first() -> None:
+    waits = result("failed", "a", "a: waits for b", res={"msg": "a: waits for b", "waits_for": ["b"]})
+    for events in ([waits, result("failed", "b", "no space")], [result("failed", "b", "no space"), waits]):
+        assert gate.work(["a", "b"], heard(*events)) == {
+            "a": ("skipped", "Ansible went no further here, because of b"),
+            "b": ("failed", "Check it: no space"),
+        }
 
 
 def test_who_is_not_in_the_play_is_absent_beside_a_bad_one_too() -> None:
