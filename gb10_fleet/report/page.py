@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import jinja2
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes, evidence_page
 
 from gb10_fleet.rollout import models
-from gb10_fleet.rollout.journal import changes_of
+from gb10_fleet.rollout.journal import NOT_KEPT, changes_of
 from gb10_fleet.rollout.written import BAD, GOOD, moment_of
 
 Record = dict[str, Any]
@@ -92,6 +93,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "clusters": list(_clusters(document)),
         "drift": _drift(document["drift"]),
         "changes": changes.of_fleet(changes_of(document)),
+        "not_kept": _not_kept(document["events"]),
         "floors": _floors(document["hosts"]),
         "events": [_event(event) for event in document["events"]],
         "meta": _meta(document),
@@ -303,6 +305,14 @@ def _drift(drift: Mapping[str, Any] | None) -> str | None:
         return None
     drifted, silent = len(drift["drifted"]), len(drift["silent"])
     return f"{drift['clean']} clean, {drifted} drifted, {silent} silent; scanned {_shown(drift['created'])}"
+
+
+def _not_kept(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many changes of a host the journal left out: what one says may fill no page."""
+    left: Counter[str] = Counter()
+    for data in (event["data"] for event in events if event["kind"] == NOT_KEPT):
+        left[str(data.get("host"))] += count if isinstance(count := data.get("changes"), int) else 0
+    return dict(left)
 
 
 def _floors(hosts: Mapping[str, Mapping[str, Any]]) -> list[Record]:

@@ -31,6 +31,7 @@ from gb10_fleet.untold import Untold
 
 SCHEMA_VERSION = 1
 MOST_KEPT = 2**20  # characters, as JSON: changes of a host in a run; some hundreds have 60,000
+NOT_KEPT = "not_kept"  # the event that says how many changes of a host are left out: {host, changes}
 MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
@@ -219,7 +220,7 @@ class Journal:
                         "UPDATE host SET changes = ? WHERE run = ? AND host = ?", (json.dumps(kept), run, host)
                     )
                     if len(kept) < len(known):
-                        self._append(run, wave, "not_kept", {"host": host, "changes": len(known) - len(kept)})
+                        self._append(run, wave, NOT_KEPT, {"host": host, "changes": len(known) - len(kept)})
             self._append(run, wave, "step_ended", {"step": step, "evidence": evidence, "judged": dict(judged)})
 
     def end_wave(self, run: str, wave: int, judged: Mapping[str, tuple[str, str | None]], *, stop: bool) -> None:

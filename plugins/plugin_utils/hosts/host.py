@@ -301,7 +301,8 @@ def warnings(host: str, answer: Mapping[str, Any], asked: Container[str]) -> lis
         for item in answer["pending"]
     ]
     left = [
-        f"{host}: {item['resource']}: the role {item['role']} declares it no longer; -e gb10_orphans=remove removes it"
+        f"{host}: {item['resource']}: the role {item['role']} declares it no longer, and it may stay; "
+        "-e gb10_orphans=remove removes it"
         for item in answer["orphans"]
     ]
     return waiting + left

@@ -209,7 +209,7 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
             host,
             orphan["role"],
             orphan["resource"],
-            "orphan: the role no longer declares it (no drift); -e gb10_orphans=remove removes it",
+            "orphan: the role no longer declares it, and it may stay (no drift); -e gb10_orphans=remove removes it",
         )
 
 

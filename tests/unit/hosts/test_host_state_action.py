@@ -194,7 +194,7 @@ def test_what_waits_for_consent_or_is_left_over_is_a_warning(plays: Plays) -> No
     rc, output = play(plays, task(role="demo", resources=RESOURCES[2:]))
     assert rc == 0
     assert "spark-a: unit:x.service: restart waits for your consent: set demo_consent: true in" in output
-    assert "spark-a: file:/y: the role demo declares it no longer; -e gb10_orphans=remove" in output
+    assert "spark-a: file:/y: the role demo declares it no longer, and it may stay; -e gb10_orphans=remove" in output
 
 
 def test_a_host_names_no_consent_that_it_was_not_asked_about(plays: Plays) -> None:

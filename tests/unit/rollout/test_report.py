@@ -63,6 +63,18 @@ def test_the_schema_refuses_what_nobody_says(documents: dict[str, dict[str, Any]
             validator().validate({**documents["done"], key: value})
 
 
+def test_what_was_changed_says_what_of_it_was_not_kept(documents: dict[str, dict[str, Any]]) -> None:
+    document = documents["done"]
+    said = page.render(document).count("did not keep")
+    steps = [{"host": f"spark{HOSTILE}", "changes": count} for count in (700, 50)]
+    steps += [{"host": "spark-b", "changes": 1}, {"host": "spark-b", "changes": "odd"}]
+    left = [{"at": "2026-11-21T01:02:03Z", "wave": 1, "kind": "not_kept", "data": data} for data in steps]
+    shown = page.render({**document, "events": [*document["events"], *left]})
+    assert said == 0 and "<script" not in shown
+    assert "7 * 7 }}: 750 changes more, which the journal did not keep" in shown
+    assert "spark-b: 1 change more, which" in shown
+
+
 def test_troubles_are_said_once_with_all_names(documents: dict[str, dict[str, Any]]) -> None:
     troubles = page.page_model(documents["large"])["troubles"]
     assert [(item["state"], len(item["names"])) for item in troubles] == [
