@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 from gb10_fleet import __version__, home, image, image_build
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, end, how_to_use, show, silent, wrong_question
+from gb10_fleet.ending import answer, by_name, end, how_to_use, show, show_errors, silent, told, wrong_question
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
@@ -28,7 +30,7 @@ from gb10_fleet.rollout.journal import place
 from gb10_fleet.seed import cli as seed_cli
 from gb10_fleet.switch import cli as switch_cli
 from gb10_fleet.up import cli as up_cli
-from gb10_fleet.up.people import Person, Stop, stopped
+from gb10_fleet.up.people import consent, shortly
 
 _ENDS = """
 Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
@@ -254,6 +256,12 @@ def drift(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json
     _run_quietly(Order("gb10.fleet.drift", inventory, limit, words=ctx.obj), as_json)
 
 
+_UNDO = "gb10.fleet.undo"  # the playbook, and its module
+# How its tasks begin, and what they are to the person who waits.
+_UNDO_STEPS = {
+    "Refuse what cannot be taken back": "looking at what can be taken back",
+    "Put back what stood before": "putting back what stood before",
+}
 _UNDONE = "Models stop, and Docker restarts with every container, where we set it up. What was downloaded stays."
 
 
@@ -277,18 +285,33 @@ def undo(
     if "all" in (roles or []):
         raise typer.BadParameter("all is no role: to take everything back, say --all")
     named = "all" if everything else ",".join(roles or [])
-    order = Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj)
+    order = Order(_UNDO, inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj, asks={_UNDO: "remains"})
     _alone(order, as_json)
     if everything and not (order.only_checks or order.lists):
         where = limit or f"every host of {', '.join(inventory)}"
-        try:
-            Person(yes, as_json).consent(f"Take back everything on {where}? {_UNDONE}")
-        except Stop as stop:
-            stopped(stop, as_json)
-    outcome, report = run(order, quiet=as_json)
-    if outcome is Outcome.done and everything and not (as_json or order.only_checks or order.lists):
-        print("Taken back: these hosts are as before, but for what `stays` names above.")
+        consent(f"Take back everything on {where}? {_UNDONE}", yes, as_json)
+    how = {"quiet": True} if as_json else shortly(order, _UNDO_STEPS)
+    outcome, report = run(order, **how)
+    if how and not as_json:
+        for line in _undone(outcome, report, everything):
+            print(printable(by_name(order, line)))
+        show_errors(report)
     end(order, outcome, report, as_json)
+
+
+def _undone(outcome: Outcome, report: Report, everything: bool) -> Iterator[str]:
+    """Yield what an undo put back and what stays, one line for all hosts where it is the same, and what failed."""
+    rows = changes.of_fleet(report.changes)
+    yield from changes.columns([(some(row["hosts"]), row["role"], row["resource"], row["what"]) for row in rows])
+    stays: dict[str, list[str]] = {}
+    for host, said in report.answers[_UNDO].items():
+        for text in said["remains"] if host in report.changes else ():  # else nothing went further than the look
+            stays.setdefault(text, []).append(host)
+    yield from (f"{some(names)}  stays: {text}" for text, names in stays.items())
+    yield from told(report)
+    if outcome is Outcome.done:
+        but = ": these hosts are as before, but for what `stays` names above" if everything else ""
+        yield f"Taken back{but}." if rows else "There was nothing to take back."
 
 
 @app.command(cls=Playbook)

@@ -50,6 +50,11 @@ def show(order: Order, report: Report) -> None:
     lines += told(report, judged)
     for line in lines:  # what a host says must not steer the terminal
         print(printable(by_name(order, line)))
+    show_errors(report)
+
+
+def show_errors(report: Report) -> None:
+    """Show what Ansible itself said, but for what `end` says."""
     for line in report.errors:
         if line not in ours(report):
             print(line, file=sys.stderr)

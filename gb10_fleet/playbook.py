@@ -97,7 +97,8 @@ class Order:
     def shows(self) -> bool:
         """Tell whether a person has asked Ansible to say more than the command does: with -v, --diff or --check."""
         options = words.read(self.words) if self.words else None
-        return bool(options and (options.verbosity or options.diff or options.check))
+        asked = options and (options.verbosity or options.diff or options.check)
+        return bool(self.check or self.diff or asked)
 
     @property
     def only_checks(self) -> bool:
@@ -211,7 +212,9 @@ class Report:
             return
         if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
-        asked_another = kind == "runner_on_unreachable" and data.get("ignore_errors")  # which is silent, and not this one
+        asked_another = kind == "runner_on_unreachable" and data.get(
+            "ignore_errors"
+        )  # which is silent, and not this one
         if result.get("waits_for"):
             return  # the trouble is that of another host
         if kind in ("runner_on_failed", "runner_on_unreachable") and not asked_another:

@@ -44,7 +44,7 @@ from gb10_fleet.services import (
     without_service,
 )
 from gb10_fleet.up.cli import FETCHES, OF_TWO
-from gb10_fleet.up.people import Person, Progress
+from gb10_fleet.up.people import consent, shortly
 
 app = typer.Typer()
 
@@ -101,7 +101,7 @@ class Fleet:
             "gb10.fleet.wish", self.order.inventories, hosts, variables=wish, words=self.order.words, asks=TOLD
         )
         steps = STEPS[state] | (STEPS["proof"] if more.get("prove") else {})
-        outcome, report = _run_shortly(order, {name: words.format(service) for name, words in steps.items()})
+        outcome, report = run(order, **shortly(order, {name: words.format(service) for name, words in steps.items()}))
         told: dict[str, list[str]] = {}
         for step in ("returned", "routers", "served"):
             for host, result in report.answers[step].items():
@@ -132,11 +132,6 @@ class Fleet:
         """A switch goes by the memory of all hosts that it asks."""
         if self.silent:
             raise silence(self.silent, self.found)
-
-
-def _run_shortly(order: Order, steps: Mapping[str, str]) -> tuple[Outcome, Report]:
-    """Run a playbook for somebody who knows no Ansible, unless they ask for its output."""
-    return run(order) if order.shows else run(order, quiet=True, watch=Progress(Person(), steps))
 
 
 def _limits() -> dict[str, float]:
@@ -198,16 +193,6 @@ def _hosts_of(fleet: Fleet, service: str) -> list[Row]:
         return fleet.of(service)
     except Refused as error:
         _end(str(error), Outcome.refused)
-
-
-def _consent(question: str, yes: bool) -> None:
-    """Nobody can be asked without a terminal: then --yes has to say it."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        _end(f"{question}: nobody is there to ask; say --yes. Nothing was changed", Outcome.refused)
-    if not typer.confirm(f"{printable(question)}?", err=True):
-        _end("nothing was changed", Outcome.refused)
 
 
 def _is_time(until: str) -> None:
@@ -272,7 +257,7 @@ def stop(
     _is_time(until)
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
-    _consent(f"Stop {service} on {where(mine)}" + (f" until {until}" if until else ""), yes)
+    consent(f"Stop {service} on {where(mine)}{f' until {until}' if until else ''}?", yes)
     outcome, report = fleet.wish(service, mine, state="stopped", until=until)
     ends = next((str(said["wish"]["shown"]) for said in report.answers["gb10.fleet.wish"].values() if said["wish"]), "")
     how = f" until {ends}. To start it before" if ends else ", also after a boot. To start it"
@@ -292,7 +277,7 @@ def start(
     """Start a service that was stopped. Cancels the stop request and its timer."""
     fleet, _ = _read(ctx, inventory, limit)
     mine = _hosts_of(fleet, service)
-    _consent(f"Start {service} on {where(mine)}", yes)
+    consent(f"Start {service} on {where(mine)}?", yes)
     outcome, report = fleet.wish(service, mine, state="started", prove=prove)
     if prove:
         fleet.end(service, outcome, f"{service} serves on {where(mine)}")
@@ -319,7 +304,7 @@ def swap(
         stops, starts = where(fleet.of(service)), where(fleet.of(other))
     except Refused as error:
         _end(str(error), Outcome.refused)
-    _consent(f"Stop {service} on {stops}, and start {other} on {starts}", yes)
+    consent(f"Stop {service} on {stops}, and start {other} on {starts}?", yes)
     _switch(fleet, [service], [other])
 
 
@@ -412,7 +397,7 @@ def layout(
         wanted = layouts.switch(known, name, running)
         hosts = {service: where(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
         if timer:
-            _consent(f"Timer for the layout {name}: {at}", yes)
+            consent(f"Timer for the layout {name}: {at}?", yes)
             _put(timer, lacking)
     except (Refused, layouts.LayoutError) as error:
         _end(str(error), Outcome.refused)
@@ -420,7 +405,7 @@ def layout(
         _end(f"{name} runs already", Outcome.done)
     steps = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
     steps += [f"start {service} on {hosts[service]}" for service in wanted.starts]
-    _consent(f"Layout {name}: {'; '.join(steps)}", yes)
+    consent(f"Layout {name}: {'; '.join(steps)}?", yes)
     _switch(fleet, wanted.stops, wanted.starts)
 
 
@@ -437,7 +422,7 @@ def _timer(
         if at != layout_timer.NEVER:
             layout_timer.refuse(timer, layout_timer.systemd)
             return timer
-        _consent(f"Remove the timer of the layout {name}", yes)
+        consent(f"Remove the timer of the layout {name}?", yes)
         _put(timer, [])
     except Refused as error:
         _end(str(error), Outcome.refused)
@@ -467,7 +452,7 @@ def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit 
     order = Order("gb10.fleet.fetch", inventory, limit, variables=ahead, words=ctx.obj)
     several = any(len(row.said["members"]) > 1 for row in fleet.found)
     steps = {name: words for name, words in FETCHES.items() if several or name not in OF_TWO}
-    outcome, report = _run_shortly(order, steps)
+    outcome, report = run(order, **shortly(order, steps))
     _said(order, report)
     done = "nothing was changed" if order.only_checks else "image and model are on its hosts"
     _end(f"{service}: {done if outcome is Outcome.done else outcome.name}", outcome)

@@ -5,6 +5,7 @@ What it runs on is imported when it runs: Ansible's plugin loader would cost eve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sys
@@ -18,6 +19,7 @@ import typer
 from gb10_fleet.home import KNOWN_HOSTS
 from gb10_fleet.options import NoLists
 from gb10_fleet.playbook import Outcome
+from gb10_fleet.up.people import Person, Stop
 
 if TYPE_CHECKING:
     from gb10_fleet.discover.asking import Answer
@@ -106,7 +108,12 @@ def _vouched(strangers: Sequence[Place], keys: Mapping[Place, Keys]) -> bool:
     for place in strangers:
         shown = " ".join(fingerprint(key) for key in keys[place].values())
         print(f"{place}  {shown}", file=sys.stderr)
-    return typer.confirm("You did not name these hosts yourself. Send them your password?", err=True)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for what was found
+            Person().consent("You did not name these hosts yourself. Send them your password?")
+    except Stop:
+        return False
+    return True
 
 
 def _at_a_terminal() -> bool:

@@ -17,7 +17,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.beat import Beat
-from gb10_fleet.playbook import Outcome
+from gb10_fleet.playbook import Order, Outcome
 
 _Choice = TypeVar("_Choice")
 _HOW_FAR = re.compile(r"\S{1,70}: .{1,150}: \d+\.\d of \d+\.\d GB\b")  # of plans/transfer.py
@@ -148,3 +148,16 @@ class Progress:
             self._person.begin(words)
         else:
             self._person.still(self._how_far)
+
+
+def shortly(order: Order, steps: Mapping[str, str]) -> dict[str, Any]:
+    """How `playbook.run` shows it to somebody who knows no Ansible, unless they ask for its output."""
+    return {} if order.shows or order.lists else {"quiet": True, "watch": Progress(Person(), steps)}
+
+
+def consent(question: str, yes: bool, as_json: bool = False) -> None:
+    """Ask, and end the command where the answer is no or nobody is there. `yes`: it is given already."""
+    try:
+        Person(yes, as_json).consent(question)
+    except Stop as stop:
+        stopped(stop, as_json)

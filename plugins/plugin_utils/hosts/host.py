@@ -174,7 +174,9 @@ class Host:
     def refusals(self, rendered: Sequence[documents.Rendered]) -> list[str]:
         """What speaks against the roles, each text with the name of this host."""
         if gone := self.waits_for(rendered):
-            return [f"{self.name}: waits for {', '.join(gone)} of its cluster, which failed earlier in this run: mend that"]
+            return [
+                f"{self.name}: waits for {', '.join(gone)} of its cluster, which failed earlier in this run: mend that"
+            ]
         return [named(self.name, text) for document in rendered for text in _against(document)]
 
     def waits_for(self, rendered: Sequence[documents.Rendered]) -> list[str]:

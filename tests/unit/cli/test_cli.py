@@ -79,7 +79,11 @@ Use = Callable[..., Stub]
 def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     def install(rc: int | None, *events: Event, status: str | None = None) -> Stub:
         stub = Stub(rc, *events, status=status)
-        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=stub))
+        monkeypatch.setattr(
+            cli,
+            "run",
+            lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=stub),
+        )
         return stub
 
     return install
@@ -261,7 +265,8 @@ def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> N
 
 
 def test_undo_of_everything_asks_first(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub = use(0, stats(ok={"spark-a": 1}))
+    change = {"role": "docker", "resource": "file:/x"}
+    stub = use(0, event("runner_on_ok", "gb10.fleet.undo", changes=[change], remains=[]), stats(ok={"spark-a": 1}))
     words = ["undo", "--all", "-i", "spark-a,"]
     alone = CLI.invoke(cli.app, [*words, "--json"])
     assert alone.exit_code == Outcome.refused and "say --yes" in json.loads(alone.stdout)["error"]
@@ -274,6 +279,41 @@ def test_undo_of_everything_asks_first(use: Use, monkeypatch: pytest.MonkeyPatch
     assert "everything on every host of spark-a," in asked[0] and "Docker restarts" in asked[0]
     ended = CLI.invoke(cli.app, [*words, "--limit", "pair1"]).output
     assert "everything on pair1?" in asked[-1] and ended.endswith("`stays` names above.\n")
+
+
+def test_undo_says_in_plain_words_what_it_put_back_and_what_stays(use: Use) -> None:
+    """Not as Ansible's lines, which the engine's answers follow for minutes."""
+    stays = "Docker's bridge docker0"
+
+    def undone(host: str, step: str | None, kind: str = "runner_on_ok", **more: Any) -> Event:
+        change = {"role": "docker", "resource": "file:/x", "action": "remove", "detail": "was not there"}
+        said = event(kind, "gb10.fleet.undo", step, changes=[change], remains=[stays], **more)
+        return {**said, "event_data": {**said["event_data"], "host": host}}
+
+    hosts = ("spark-a", "spark-b")
+    looks, does = [undone(host, playbook.REFUSE) for host in hosts], [undone(host, None) for host in hosts]
+    counts = stats(ok=dict.fromkeys(hosts, 1))
+    stub = use(0, *looks, *does, counts)
+    words = ["undo", "docker", "-i", "inventory"]
+    result = CLI.invoke(cli.app, words)
+    assert (result.exit_code, stub.call["quiet"]) == (0, True)
+    both = "spark-a, spark-b"
+    assert result.output.splitlines() == [
+        f"{both}  docker  file:/x  remove: was not there", f"{both}  stays: {stays}", "Taken back.",
+    ]  # fmt: skip
+    for more in (["--check"], ["--diff"], ["--", "-v"]):
+        assert CLI.invoke(cli.app, [*words, *more]).output == "" and not stub.call["quiet"], "Ansible has said it"
+    use(2, *looks, does[0], undone("spark-b", None, "runner_on_failed", msg="no space"), counts)
+    assert "spark-b: no space" in CLI.invoke(cli.app, words).output
+    use(2, *looks, undone("spark-b", playbook.REFUSE, "runner_on_failed", msg="no role"), counts)
+    assert CLI.invoke(cli.app, words).stdout == "spark-b: no role\n", "nothing was put back, so nothing stays"
+    use(0, stats(ok={"spark-a": 1}))
+    assert CLI.invoke(cli.app, words).output == "There was nothing to take back.\n"
+
+
+def test_the_play_of_undo_has_the_tasks_that_are_said() -> None:
+    (play,) = yaml.safe_load((PLAYBOOKS / "undo.yml").read_text())
+    assert {task["name"].partition(",")[0] for task in play["tasks"]} >= cli._UNDO_STEPS.keys()
 
 
 @pytest.mark.parametrize("words", [[], ["fabric", "--all"]])
@@ -328,7 +368,9 @@ def test_passwords_are_asked_for_once_and_read_from_pipes(
         assert "of ssh" not in repr(call)
         return SimpleNamespace(rc=0)
 
-    monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
+    monkeypatch.setattr(
+        cli, "run", lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=runner)
+    )
     result = CLI.invoke(cli.app, ["site", *options, "-i", "spark-a,", "--ask-vault-pass"])
     both = {"--connection-password-file": "of ssh\n", "--become-password-file": f"{sudo}\n"}
     assert read == [both] and not said, result.output
@@ -341,7 +383,11 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **stubs: Stub) -> None:
         self.stubs = stubs
         self.ran: list[str] = []
-        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=self))
+        monkeypatch.setattr(
+            cli,
+            "run",
+            lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=self),
+        )
 
     def __call__(self, **call: Any) -> SimpleNamespace:
         name = call["playbook"].rpartition(".")[2]

@@ -17,6 +17,7 @@ from gb10_fleet import passwords
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.discover import password
 from gb10_fleet.playbook import Outcome
+from gb10_fleet.up import people
 from tests.support.discovered import fake, key
 from tests.support.doors import OF_SSH, OF_SUDO, SSH_DOOR, opened, put_ways_to_root
 from tests.support.plays import environment
@@ -119,6 +120,6 @@ def test_who_is_at_the_terminal_is_asked_for_the_others(
 ) -> None:
     asked = []
     monkeypatch.setattr(discover_cli, "_at_a_terminal", lambda: True)
-    monkeypatch.setattr("typer.confirm", lambda text, err: asked.append(text) or word == "y")
+    monkeypatch.setattr(people.Person, "ask", lambda _, text, __: asked.append(text) or word)
     _, answer = discover(monkeypatch, {"SSH": OF_SSH}, "-k", "127.0.0.0/30")
     assert len(asked) == 1 and (answer["others"] == [HERE]) is opened

@@ -323,7 +323,7 @@ def test_the_play_says_the_two_that_are_told() -> None:
 @pytest.mark.parametrize(
     ("words", "more", "text"),
     [
-        (["stop", "chat"], {}, "nobody is there to ask; say --yes. Nothing was changed"),
+        (["stop", "chat"], {}, "Stop chat on 2 single hosts (a, b)? [y]es or [n]o: Nobody is there to ask: say --yes. Nothing was changed"),
         (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed. `gb10 site` brings"),
         (
             ["stop", "chat", "--yes"],
@@ -384,9 +384,9 @@ def test_the_question_says_how_many_clusters_it_is_about(ask: Ask) -> None:
         (single, "Stop chat on 2 single hosts (c, d)"),
     ):
         _, result = ask("stop", "chat", hosts=Hosts(found))
-        assert f"{text}: nobody is there to ask" in result.stderr
+        assert f"{text}? [y]es or [n]o: Nobody is there to ask" in result.stderr
     _, result = ask("swap", "chat", "embed", hosts=Hosts(single))
-    assert "Stop chat on 2 single hosts (c, d), and start embed on c: nobody" in result.stderr
+    assert "Stop chat on 2 single hosts (c, d), and start embed on c? [y]es or [n]o: Nobody" in result.stderr
 
 
 def test_half_of_a_cluster_is_refused(ask: Ask) -> None:

@@ -222,7 +222,11 @@ def test_an_arm64_image_has_its_kernel_and_a_folder_of_its_own(tmp_path: Path, m
 
 def test_a_host_with_the_memory_of_a_spark_can_say_what_is_in_use() -> None:
     """`gb10 stop` could not, as the lines that were changed contradicted the others."""
-    kib = {**dict.fromkeys((LINES[name] for name in ACCOUNTS), 50_000), "MemTotal": 2_000_000, "MemAvailable": 1_500_000}
+    kib = {
+        **dict.fromkeys((LINES[name] for name in ACCOUNTS), 50_000),
+        "MemTotal": 2_000_000,
+        "MemAvailable": 1_500_000,
+    }
     text = "".join(f"{name}: {count} kB\n" for name, count in kib.items())
     script = f"sed {SPARK_MEMINFO}"
     said = subprocess.run(["sh", "-c", script], input=text, capture_output=True, text=True, check=True).stdout
