@@ -212,12 +212,10 @@ class Report:
             return
         if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
-        asked_another = kind == "runner_on_unreachable" and data.get(
-            "ignore_errors"
-        )  # which is silent, and not this one
-        if result.get("waits_for"):
+        asked_another = kind == "runner_on_unreachable" and data.get("ignore_errors")  # and that one is silent
+        if result.get("waits_for") or asked_another:
             return  # the trouble is that of another host
-        if kind in ("runner_on_failed", "runner_on_unreachable") and not asked_another:
+        if kind in ("runner_on_failed", "runner_on_unreachable"):
             word = "ignored" if data.get("ignore_errors") else kind.removeprefix("runner_on_")
             text = said_by(event, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path

@@ -41,8 +41,8 @@ OF_LAB = (
     "gb10_accept", "gb10_minimum_free_gib", "docker_daemon_options", "vllm_image", "vllm_version", "vllm_accept",
     "vllm_memory_gate_gib", "fabric_test", "fabric_thresholds",
 )  # fmt: skip
-# As much memory as a Spark has, for the models that it is offered. What is available is a part of what is free or cached:
-# else the lines contradict each other, and nobody can say what memory is in use.
+# As much memory as a Spark has, for the models that it is offered. What is available is a part of what is free or
+# cached: else the lines contradict each other, and nobody can say what memory is in use.
 SPARK_MEMINFO = " ".join(
     f"-e 's/^{name}:.*/{name}: {kib} kB/'"
     for name, kib in (("MemTotal", 127535808), ("MemFree", 125000000), ("MemAvailable", 120000000))

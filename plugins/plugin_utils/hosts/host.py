@@ -174,9 +174,8 @@ class Host:
     def refusals(self, rendered: Sequence[documents.Rendered]) -> list[str]:
         """What speaks against the roles, each text with the name of this host."""
         if gone := self.waits_for(rendered):
-            return [
-                f"{self.name}: waits for {', '.join(gone)} of its cluster, which failed earlier in this run: mend that"
-            ]
+            who = ", ".join(gone)
+            return [f"{self.name}: waits for {who} of its cluster, which failed earlier in this run: mend that first"]
         return [named(self.name, text) for document in rendered for text in _against(document)]
 
     def waits_for(self, rendered: Sequence[documents.Rendered]) -> list[str]:
@@ -186,8 +185,8 @@ class Host:
         """
         missing = {name for document in rendered for name in document.unknown}
         gone = {*self._task_vars["ansible_play_hosts_all"]} - {*self._task_vars["ansible_play_hosts"]}
-        alone = any(document.refusals for document in rendered)
-        return sorted(missing) if missing <= gone and not alone else []
+        own_fault = any(document.refusals for document in rendered)
+        return sorted(missing) if missing <= gone and not own_fault else []
 
     def read_facts(self) -> dict[str, Any]:
         """The facts of now, by a call that does nothing else."""

@@ -82,7 +82,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
         monkeypatch.setattr(
             cli,
             "run",
-            lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=stub),
+            lambda order, **how: playbook.run(order, **how, runner=stub),
         )
         return stub
 
@@ -368,9 +368,7 @@ def test_passwords_are_asked_for_once_and_read_from_pipes(
         assert "of ssh" not in repr(call)
         return SimpleNamespace(rc=0)
 
-    monkeypatch.setattr(
-        cli, "run", lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=runner)
-    )
+    monkeypatch.setattr(cli, "run", lambda order, **how: playbook.run(order, **how, runner=runner))
     result = CLI.invoke(cli.app, ["site", *options, "-i", "spark-a,", "--ask-vault-pass"])
     both = {"--connection-password-file": "of ssh\n", "--become-password-file": f"{sudo}\n"}
     assert read == [both] and not said, result.output
@@ -386,7 +384,7 @@ class Runs:
         monkeypatch.setattr(
             cli,
             "run",
-            lambda order, quiet=False, watch=None: playbook.run(order, quiet=quiet, watch=watch, runner=self),
+            lambda order, **how: playbook.run(order, **how, runner=self),
         )
 
     def __call__(self, **call: Any) -> SimpleNamespace:

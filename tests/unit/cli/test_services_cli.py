@@ -323,7 +323,7 @@ def test_the_play_says_the_two_that_are_told() -> None:
 @pytest.mark.parametrize(
     ("words", "more", "text"),
     [
-        (["stop", "chat"], {}, "Stop chat on 2 single hosts (a, b)? [y]es or [n]o: Nobody is there to ask: say --yes. Nothing was changed"),
+        (["stop", "chat"], {}, "(a, b)? [y]es or [n]o: Nobody is there to ask: say --yes. Nothing was changed"),
         (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed. `gb10 site` brings"),
         (
             ["stop", "chat", "--yes"],

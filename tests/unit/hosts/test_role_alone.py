@@ -76,5 +76,5 @@ def test_beside_a_host_that_failed_earlier_the_other_says_that_it_waits_once_for
     rc, output = plays.play(BOTH, [{"hosts": "sparks", "gather_facts": False, "tasks": tasks}], **PAIR)
     assert rc == 2, output
     said = " ".join(output.split())
-    waits = "spark-a: waits for spark-b of its cluster, which failed earlier in this run: mend that"
+    waits = "spark-a: waits for spark-b of its cluster, which failed earlier in this run: mend that first"
     assert f'"refusals": ["{waits}"], "waits_for": ["spark-b"]' in said, output

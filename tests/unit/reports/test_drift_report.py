@@ -180,7 +180,8 @@ def test_without_drift_the_table_says_that_there_is_no_limit_file() -> None:
 def test_every_line_of_what_is_wrong_has_a_way_out() -> None:
     orphan = judged(orphans=[{"role": "driver", "resource": "file:/etc/old"}])
     lines = table(document(a=MISSING, b=judged(recorded=False), c=orphan)).splitlines()
-    assert "gb10 site" in lines[1] and "gb10.fleet.site" in lines[2] and "it may stay (no drift); -e gb10_orphans=remove" in lines[3]
+    assert "gb10 site" in lines[1] and "gb10.fleet.site" in lines[2]
+    assert "it may stay (no drift); -e gb10_orphans=remove" in lines[3]
 
 
 def test_a_host_cannot_steer_the_terminal() -> None:
