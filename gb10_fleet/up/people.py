@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import re
@@ -96,7 +97,9 @@ class Person:
     def ask(self, question: str, way_out: str) -> str:
         """`way_out`: what to say on the command line where nobody is there to ask."""
         self._there(question, way_out)
-        said = input(f"{printable(question)} ").strip()
+        # Where standard output goes into a file, the question would go there, and nobody would see it.
+        with contextlib.redirect_stdout(sys.stdout if sys.stdout.isatty() else sys.stderr):
+            said = input(f"{printable(question)} ").strip()
         self._beat.begin()
         return said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -409,3 +410,15 @@ def test_what_is_no_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, typed
     typed[:] = ["yep", "No"]
     with pytest.raises(people.Stop, match="nothing was changed"):
         people.Person().consent("This?")
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "file"])
+def test_a_question_is_seen_where_standard_output_goes_into_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    people.Person().consent("This?")
+    said = capsys.readouterr()
+    assert (said.out if terminal else said.err) == "This? [y]es or [n]o: " and not (said.err if terminal else said.out)
