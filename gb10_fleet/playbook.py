@@ -213,7 +213,8 @@ class Report:
         if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
         asked_another = kind == "runner_on_unreachable" and data.get("ignore_errors")  # and that one is silent
-        if result.get("waits_for") or asked_another:
+        waits = data.get("resolved_action") in _DECIDE and result.get("waits_for")
+        if waits or asked_another:
             return  # the trouble is that of another host
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             word = "ignored" if data.get("ignore_errors") else kind.removeprefix("runner_on_")

@@ -74,12 +74,15 @@ def test_who_only_stood_beside_a_bad_one_is_skipped_and_the_bad_one_named() -> N
 
 
 def test_who_waits_for_a_bad_one_is_skipped_whoever_is_heard_first() -> None:
-    waits = result("failed", "a", "a: waits for b", res={"msg": "a: waits for b", "waits_for": ["b"]})
+    said = {"msg": "a: waits for b", "waits_for": ["b"]}
+    waits = result("failed", "a", res=said, resolved_action="gb10.fleet.plan")
     for events in ([waits, result("failed", "b", "no space")], [result("failed", "b", "no space"), waits]):
         assert gate.work(["a", "b"], heard(*events)) == {
             "a": ("skipped", "Ansible went no further here, because of b"),
             "b": ("failed", "Check it: no space"),
         }
+    claims = result("failed", "a", res=said, resolved_action="ansible.builtin.command")
+    assert states(heard(claims), "a") == {"a": "failed"}, "a host has said it, and not our judgement of one"
 
 
 def test_who_is_not_in_the_play_is_absent_beside_a_bad_one_too() -> None:
