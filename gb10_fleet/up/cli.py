@@ -336,7 +336,8 @@ class _Up:
         if self.check:
             self.person.say("Nothing was changed.")
             return Outcome.done
-        if left and _is_proven(fleet):  # an undo, or a hand: whoever has done it may want it so
+        # An undo, or a hand: whoever has done it may want it so. Another model was asked for here, and its run was cut.
+        if left and _is_proven(fleet, fleet.model):
             self.person.consent("All of it was set up once, and something has changed since. Set it up again?")
         return self._site(fleet)
 
@@ -452,10 +453,12 @@ def _last_proof() -> Path:
     return home.evidence() / "latest"
 
 
-def _is_proven(fleet: Fleet) -> bool:
-    """Tell whether the last proof was of these hosts, and healthy."""
+def _is_proven(fleet: Fleet, model: str = "") -> bool:
+    """Tell whether the last proof was of these hosts, and healthy; `model`: and had this one, by its own name."""
     try:
         proof = document_in(_last_proof() / "evidence.json")
-        return bool(proof["verdict"] == "healthy" and set(proof["hosts"]) == {host.name for host in fleet.hosts})
+        served = {name for one in proof["clusters"] for each in one["services"] for name in each["served_models"]}
+        same = set(proof["hosts"]) == {host.name for host in fleet.hosts} and (not model or model in served)
+        return bool(proof["verdict"] == "healthy" and same)
     except (KeyError, TypeError):
         return False

@@ -99,8 +99,9 @@ class World:
     def _prove(self) -> None:
         file = home.evidence() / "latest/evidence.json"
         file.parent.mkdir(parents=True, exist_ok=True)
+        own = re.findall(r" vllm_model: (\S+)", (home.inventory() / "hosts.yml").read_text())
         api = {"host": self.hosts[0], "url": "http://127.0.0.1:8000", "gateway": None, "login": "you@192.0.2.11"}
-        served = {"service": "vllm", "verdict": "serving", "served_models": [SERVED], "api": api}
+        served = {"service": "vllm", "verdict": "serving", "served_models": [SERVED, *own], "api": api}
         proof = {"verdict": "healthy", "hosts": {name: {} for name in self.hosts}}
         file.write_text(json.dumps({**proof, "clusters": [{"services": [served]}]}))
 
@@ -186,6 +187,17 @@ def test_what_was_undone_is_set_up_again_only_if_somebody_says_so(world: World) 
     assert done.exit_code == 4 and "3 steps" in done.output and len(world.changed) == 1, done.output
     world.typed = ["y"]
     assert up().exit_code == 0 and len(world.changed) == 2
+
+
+def test_another_model_whose_run_was_cut_goes_on_without_that_question(world: World) -> None:
+    """What is left is of the model that was asked for, and no hand of anybody."""
+    world.typed = ["1"]
+    assert up(*ADDRESSES.values()).exit_code == 0
+    world.left, world.typed = 3, ["y"]
+    world.site = [(Outcome.failed, Report(messages={A: ["pull_failed: the cable was cut"]}))]
+    assert up("--model", "Qwen/Qwen3-4B-Instruct-2507").exit_code == 2
+    done = up()
+    assert done.exit_code == 0 and "Going on" in done.output and len(world.asked) == 2, done.output
 
 
 def test_run_again_there_is_nothing_to_do(world: World) -> None:
