@@ -10,14 +10,13 @@ from itertools import islice
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service_entries import VLLM
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service_entries import key_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 
 def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:
-    """A service has its own key or the common one. A container of another program gets none that is not its own."""
-    said = services.get(name, {})
-    return said.get("api_key", common if said.get("kind", VLLM) == VLLM else "") or ""
+    """A service has its own key or the common one. Another engine than vLLM, or another program, gets none."""
+    return key_of(services.get(name, {}), common)
 
 
 def rows(lines: Iterable[str]) -> list[list[str]]:

@@ -75,20 +75,34 @@ def work(limit_s: float | None = None) -> Iterator[None]:
     a thread nothing is counted, for a signal reaches the main one alone.
     """
     limit_s = limit_s or WORK_LIMIT_S
+    text = f"what it says takes more than {limit_s:g} s of computing, and was left"
+    with _timed(signal.SIGPROF, signal.ITIMER_PROF, limit_s, text):
+        yield
+
+
+@contextlib.contextmanager
+def wait(limit_s: float) -> Iterator[None]:
+    """What runs within may last so long, waits counted; TooMuch where it wants more. As `work`, in the main thread."""
+    with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
+        yield
+
+
+@contextlib.contextmanager
+def _timed(number: signal.Signals, timer: int, limit_s: float, text: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(*_: object) -> None:
-        raise TooMuch(f"what it says takes more than {limit_s:g} s of computing, and was left")
+        raise TooMuch(text)
 
-    before = signal.signal(signal.SIGPROF, end)
-    signal.setitimer(signal.ITIMER_PROF, limit_s, 1)  # again, should somebody within take it for an error of his
+    before = signal.signal(number, end)
+    signal.setitimer(timer, limit_s, 1)  # again, should somebody within take it for an error of his
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -17,6 +18,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import planner as gateway
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import router as gateway_router
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import services as gateway_services
+
+from tests.support.attacker import tally
 
 FLEET: dict[str, Any] = {
     "gateway_keys": {"laptop": "a" * 40},
@@ -265,9 +268,22 @@ def test_another_container_than_vllms_is_offered_and_asked_at_its_own_path() -> 
     assert "proxy_pass http://127.0.0.1:8006/v1/health;" in alone
 
 
-def test_another_container_than_vllms_learns_no_key_of_vllm() -> None:
-    text = content(view(a=host(1, BIG, vllm_api_key="s" * 40, vllm_services={"hear": OTHER})), "gateway-keys.conf")
-    assert f'default "Bearer {"s" * 40}";' in text and '"for hear" "";' in text
+@pytest.mark.parametrize(
+    "entry",
+    [
+        OTHER,
+        {"engine": "sglang", "image": OTHER["image"], "port": 8006, "memory_gib": 20, "model": "m"},
+        {"engine": "llama_cpp", "image": OTHER["image"], "port": 8006, "memory_gib": 20, "model": "o/m",
+         "model_revision": "a" * 40, "gguf": "m.gguf"},
+    ],
+)  # fmt: skip
+def test_another_program_than_vllm_learns_no_key_of_vllm(entry: dict[str, Any]) -> None:
+    """Neither from the gateway nor from us, who ask by the same rule: who has that key asks vLLM in its place."""
+    text = content(view(a=host(1, BIG, vllm_api_key="s" * 40, vllm_services={"hear": entry})), "gateway-keys.conf")
+    told = '"for hear" "";' not in text, serving.key({"hear": entry}, "hear", "s" * 40) != ""
+    tally("the key of vLLM to another program", 2, sum(told))
+    assert told == (False, False) and f'default "Bearer {"s" * 40}";' in text
+    assert serving.key({"y": {"model": SMALL}}, "y", "s") == serving.key({}, "vllm", "s") == "s"
 
 
 def test_a_replica_that_sleeps_has_a_second_server_which_is_asked_when_no_other_is_ready() -> None:

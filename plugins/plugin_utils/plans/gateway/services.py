@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_names imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries, services
 
 _NAME_OF_A_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 
@@ -30,6 +30,7 @@ class Service:
     entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
     also: tuple[str, ...] = ()  # further names that clients may ask for
     health: str = "/health"  # of the server itself; the gateway calls it /health for all
+    takes_key: bool = True  # of another program than vLLM it has none, and is sent none
 
     @property
     def place(self) -> str:
@@ -55,6 +56,7 @@ def of(view: View) -> tuple[Service, ...]:
             each.names.entrance if each.said.vllm_on_demand else "",
             each.said.names[1:],
             each.health,
+            service_entries.takes_key(service_entries.of(view.variables).get(each.name, {})),
         )
         for each in declared(view)
         if (each.said.vllm_model or each.kind == services.CONTAINER) and each.view.rank == 0

@@ -53,6 +53,16 @@ def engine_of(entry: Mapping[Any, Any]) -> Engine:
     return engines.ENGINES.get(str(entry.get("engine", engines.VLLM)), engines.ENGINES[engines.VLLM])
 
 
+def takes_key(entry: Mapping[Any, Any]) -> bool:
+    """Tell whether a service has a key that clients send: vLLM alone is told one in a way that nobody else reads."""
+    return entry.get("kind", VLLM) == VLLM and bool(engine_of(entry).key_variable)
+
+
+def key_of(entry: Mapping[Any, Any], common: str) -> str:
+    """The key that a service is asked with: its own, else the host's; empty where it has none."""
+    return str(entry.get("api_key", common) or "") if takes_key(entry) else ""
+
+
 def is_name(name: str) -> bool:
     """Tell whether an entry may be called so."""
     return name != SHORT and _NAME.match(name) is not None

@@ -24,6 +24,7 @@ _MOST_WIDE, _MOST_TOKENS = 2**24, 2**40
 _MOST_KEPT = 1_000_000
 _MOST_WORDS = 2_000_000  # of tokenizers; the largest has some 800,000 tokens and merges, and 12 million took a minute
 _PIECE = 2**20
+_ARCHITECTURE = re.compile(r"[\w.-]{1,64}\Z", re.ASCII)
 _PARTS = re.compile(r"-00001-of-(\d{5})[.]gguf\Z")
 # Bytes of a number in the KV cache, of each type that llama.cpp has for it: blocks of 32 numbers with their scales
 # (0c1e570, ggml/src/ggml-common.h).
@@ -54,8 +55,8 @@ def read(files: Files, name: str) -> Gguf:
     where = f"{files.source}/{name}"
     said = _Reader(files, name, where).header()
     architecture = str(said.get("general.architecture", ""))
-    if not architecture:
-        raise FactsError(f"{where} names no architecture (general.architecture)")
+    if not _ARCHITECTURE.match(architecture):
+        raise FactsError(f"{where} names no architecture (general.architecture), which is a short word")
     layers = _whole(said, f"{architecture}.block_count", where, _MOST_LAYERS)
     keys, values = _numbers(said, architecture, layers, where)
     return Gguf(

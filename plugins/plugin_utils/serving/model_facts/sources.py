@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -116,7 +117,11 @@ class _Unreachable(FactsError):
 
 
 class Hub:
-    """A repository of the hub, by the hub's own library: the list of files, and parts of them by range."""
+    """A repository of the hub, by the hub's own library: the list of files, and parts of them by range.
+
+    The library waits for a list without an end, and takes all that comes. So all of a model has one time, and each
+    question a bound of memory.
+    """
 
     def __init__(self, model: str, revision: str, environment: Mapping[str, str]) -> None:
         self.source = f"hub:{model}" + (f"@{revision}" if revision else "")
@@ -130,6 +135,7 @@ class Hub:
         except ImportError:
             raise _Unreachable("huggingface_hub is not installed (pip install huggingface_hub)") from None
         endpoint = environment.get("HF_ENDPOINT") or None
+        self.until = time.monotonic() + limit("hub_s")
         self.files: Any = HfFileSystem(endpoint=endpoint, token=environment.get("HF_TOKEN") or None)
         self.sizes = self._asked(self._list)
 
@@ -137,11 +143,12 @@ class Hub:
         return frozenset(self.sizes)
 
     def size(self, name: str) -> int:
-        size: int = self.sizes[name]
-        return size
+        if name not in self.sizes:
+            raise FactsError(f"{self.source} has no file {name!a}; see the list of its files at the hub")
+        return self.sizes[name]
 
     def part(self, name: str, start: int, length: int) -> bytes:
-        end = min(start + length, self.sizes[name])
+        end = min(start + length, self.size(name))
         found: bytes = self._asked(
             lambda: self.files.cat_file(f"{self.root}/{name}", start=start, end=end, cache_type="none")
         )
@@ -149,16 +156,29 @@ class Hub:
 
     def _list(self) -> dict[str, int]:
         entries = self.files.ls(self.root, detail=True, refresh=True)
-        sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
+        if len(entries) > folders.MOST_NAMES:
+            raise FactsError(f"{self.source} has more than {folders.MOST_NAMES} files; name the repository of one model")
+        sizes: dict[str, int] = {entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
         if wrong := [name for name, size in sizes.items() if type(size) is not int or size < 0]:
             raise FactsError(f"{self.source}: {wrong[0][: limit('shown')]!a} has no size, so nothing of it is read")
         return sizes
 
     def _asked(self, question: Callable[[], Any]) -> Any:
+        from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds  # takes a while to read
+
+        left_s = self.until - time.monotonic()
         try:
-            return question()
+            if left_s <= 0:
+                raise bounds.TooMuch
+            with bounds.wait(left_s), bounds.memory(limit("hub_bytes")):
+                return question()
         except FactsError:
             raise
+        except bounds.TooMuch:
+            raise _Unreachable(
+                f"the hub did not end its answer about {self.root} within {limit('hub_s')} s and "
+                f"{limit('hub_bytes') / 2**20:g} MiB; check the network"
+            ) from None
         except FileNotFoundError:
             raise _Unreachable(f"the hub has no {self.root}, or asks for a token (HF_TOKEN)") from None
         except Exception as error:  # the library's own errors, those of its HTTP client, and those of the network

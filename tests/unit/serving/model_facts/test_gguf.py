@@ -162,4 +162,13 @@ def test_an_error_that_quotes_a_header_steers_no_terminal(tmp_path: Path) -> Non
     (tmp_path / "m.gguf").write_bytes(header({"general.architecture": "\x1b[2J\x1b]0;mine\x07x"}))
     said = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "m.gguf")], color=True).output
     tally("a file of a stranger steers the terminal", 1, int("\x1b]" in said or "\x07" in said))
-    assert "\x1b]" not in said and "\x07" not in said and "block_count" in said
+    assert "\x1b]" not in said and "\x07" not in said and "general.architecture" in said
+
+
+def test_an_architecture_is_a_short_word(tmp_path: Path) -> None:
+    """It was shown whole, with two million letters."""
+    long = "x" * 2_000_000
+    said = {key.replace("gemma3", long): long if each == "gemma3" else each for key, each in GEMMA.items()}
+    with pytest.raises(FactsError, match="a short word") as error:
+        read(tmp_path, header(said))
+    assert len(str(error.value)) < 500

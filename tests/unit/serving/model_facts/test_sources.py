@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
+import resource
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import safetensors, sources
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import reading, safetensors, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
+from tests.support.attacker import tally
 from tests.support.model_folders import CASES
 
 CASE = next(case for case in CASES if case.id == "Qwen/Qwen3-30B-A3B")
@@ -202,3 +207,75 @@ def test_a_hub_that_refuses_or_is_away_is_named(mirror: tuple[type[Mirror], str]
 def test_an_id_that_the_hub_cannot_have_is_not_asked_for(model: str, tmp_path: Path) -> None:
     with pytest.raises(FactsError, match="is no id of the hub, which is owner/name"):
         sources.find(model, environment={"HF_HUB_CACHE": str(tmp_path)})
+
+
+class Endless(Mirror):
+    """A hub that comes to no end: it says nothing, drips, turns pages for ever, or sends all that there is."""
+
+    way = ""
+
+    def do_GET(self) -> None:
+        if self.way in self.path.partition(CASE.id)[2].split("/") or self.way not in ("tree", "resolve"):
+            self._never(self.path)
+        else:
+            super().do_GET()
+
+    def _never(self, path: str) -> None:
+        more = {"Link": f'<http://{self.headers["Host"]}{path}>; rel="next"'} if "pages" in self.way else {}
+        if "/tree/" not in path and "silent" not in self.way and self.way != "resolve":
+            return self._answer(200, {"id": CASE.id, "sha": COMMIT, "siblings": [], "private": False})
+        if more:
+            return self._answer(200, [], more)
+        self.send_response(206 if self.way == "resolve" else 200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while not self.server.ended.wait(0 if "flood" in self.way else 0.05):  # type: ignore[attr-defined]
+                if "silent" not in self.way:
+                    self.wfile.write(b" " * (2**20 if "flood" in self.way else 1))
+                    self.wfile.flush()
+        return None
+
+
+@pytest.mark.parametrize("way", ["silent", "tree", "pages", "resolve", "flood"])
+def test_a_hub_without_an_end_is_left(
+    monkeypatch: pytest.MonkeyPatch, mirror: tuple[type[Mirror], str], tmp_path: Path, way: str
+) -> None:
+    """Its library waits for ever for a list, and begins to count anew with each byte of a part."""
+    bounds = {"hub_s": 2 if way != "flood" else 60, "hub_bytes": 64 * 2**20}
+    monkeypatch.setattr(sources, "limit", lambda name: bounds.get(name) or reading.limit(name))
+    handler = type("Handler", (Endless,), {"root": mirror[0].root, "asked": [], "way": way})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads, ended = True, threading.Event()
+    server.ended = ended  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environment = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": "hf_secret", "HF_HOME": str(tmp_path)}
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    try:
+        with pytest.raises(FactsError, match="the hub did not end its answer"):
+            sources.find(CASE.id, environment=environment)
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
+    took, grown = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    won = took > 30 or grown > 300 * 1024
+    tally("a hub that comes to no end", 1, int(won))
+    assert not won, (took, grown)
+
+
+def test_a_repository_with_more_files_than_a_model_has(mirror: tuple[type[Mirror], str], tmp_path: Path) -> None:
+    """Whoever owns one may put as many into it as he likes: a stranger to the hub and to us."""
+    handler, endpoint = mirror
+    for number in range(folders.MOST_NAMES):
+        (handler.root / f"{number}.txt").touch()
+    environment = {"HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_secret", "HF_HOME": str(tmp_path)}
+    with pytest.raises(FactsError, match=f"more than {folders.MOST_NAMES} files"):
+        sources.find(CASE.id, environment=environment)
+
+
+def test_a_file_that_the_repository_lacks_is_named(mirror: tuple[type[Mirror], str], tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": mirror[1], "HF_TOKEN": "hf_secret", "HF_HOME": str(tmp_path)}
+    hub = sources.Hub(CASE.id, "", environment)
+    for question in (lambda: hub.size("no.gguf"), lambda: hub.part("no.gguf", 0, 1)):
+        with pytest.raises(FactsError, match="has no file 'no.gguf'"):
+            question()
