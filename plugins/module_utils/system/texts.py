@@ -25,7 +25,8 @@ Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?\Z")
 # How a secret is called. What is counted in tokens has a number behind it: `time per output token: 12`.
 _NAMES = (
-    r"(?:api|private|access)[_-]?key(?:[_-]id)?|passw(?:or)?d|passphrase|secret(?:[_-]access[_-]key)?|authorization"
+    r"(?:api|private|access)[_-]?key(?:[_-]id)?|passw(?:or)?d|passphrase|secret(?:[_-](?:access[_-])?key)?|authorization"
+    r"|credentials?"
     r"|token(?!\W{1,4}[\d.]{1,12}(?:[\s,;)\]}%]|\Z))"
 )
 # What opens a door somewhere. Every repetition that can be tried in vain is bounded, so that no text takes long.
@@ -37,14 +38,14 @@ _SECRET = r"""
     | (?<=\bbearer\ )\S{8,}
     # What a name says to be one: an option or field, a variable, a header. Without `=`, `:` or dashes it is prose.
     | (
-        (?: --[\w-]{0,40}(?:NAMES)[\\"']{0,2}[\s=,:]{1,3}\\? | (?:NAMES)[\\"']{0,2}\s{0,3}[:=]>?\s{0,3} )
+        (?: --[\w-]{0,40}(?:NAMES)[\\"']{0,8}[\s=,:]{1,3}\\? | (?:NAMES)[\\"']{0,8}\s{0,3}(?::=|[:=]>?|%3[AD])\s{0,3} )
         (?! (?:None|null|"{2}|'{2}|\[\]|["']?\(hidden\)["']?) (?:[\s,;)\]}]|\Z) )
         (?: (?:basic|bearer|digest|negotiate|token) \s{1,3} )?
       )
       (?: "[^"]{1,500}"? | '[^']{1,500}'? | \[[^\]]{1,500}\]? | \S+ )
     """.replace("NAMES", _NAMES)
 # A text without any of these, in whatever case, has no secret. To compile the pattern costs a tenth of a look.
-_SIGNS = ("://", "hf_", "sk-", "nvapi-", "bearer", "key", "pass", "secret", "author", "token")
+_SIGNS = ("://", "hf_", "sk-", "nvapi-", "bearer", "key", "pass", "secret", "author", "token", "credential")
 _GPU_UUID = r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 
 

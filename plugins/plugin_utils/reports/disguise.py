@@ -17,11 +17,18 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import hidden
 
 REMOVED = "(hidden)"  # as texts.hidden says it
+# An escape ends in a letter or a digit, which is no part of the word behind it: `\n192.0.2.1` in JSON, `%3D` in an address,
+# a colour of a terminal. A NUL marks the edge.
+_EDGE = "\0"
+_ESCAPE = re.compile(
+    r"\\(?:[bfnrtv]|u[0-9a-fA-F]{4}|x(?:[01][0-9a-fA-F]|7[fF]))|%[0-9a-fA-F]{2}|\[[0-9;]{0,20}m"
+)
 # Longest first where one could begin inside another one.
 _FORMS = re.compile(
     r"""(?P<pem>-----BEGIN[ ][^-]+-----.*?(?:-----END[ ][^-]+-----|\Z))
-    |(?P<prompt>(?i:\b(?:prompt(?:_token_ids|_embeds)?|messages|content|text|input(?:_value)?|query|documents?)["']?
-        [ ]?[=:][ ]?)(?=["'\[{]).*)
+    |(?P<prompt>(?i:\b(?:prompt(?:_token_ids|_embeds)?|messages|content|text|input(?:_value|_text)?|query|documents?
+        |reasoning(?:_content)?|instructions|arguments|output_text|Generated[ ]response[ ].{1,200}?[ ]output)
+        \\{0,7}["']?[ ]?[=:][ ]?)(?=\\{0,7}["'\[{]).*)
     |(?P<query>[?&][\w-]{0,40}(?i:key|token|sig|credential|policy)[\w-]{0,40}=)(?P<signed>[^&\s"']+)
     |(?P<said>(?i:(?:api[_-]?key|token|passw(?:or)?d|secret|authorization|bearer)["']?
         (?:[ ]?[=:][ ]?|[ ])["']?(?:bearer[ ])?))
@@ -96,8 +103,9 @@ class Disguise:
         return self._word("serial", value) if _KEPT_AS.search(key) else self.text(value)
 
     def _line(self, line: str) -> str:
+        line = _ESCAPE.sub(rf"\g<0>{_EDGE}", line.replace(_EDGE, ""))
         line = hidden(_FORMS.sub(self._form, line))
-        return self._names.sub(self._name, line) if self._names else line
+        return (self._names.sub(self._name, line) if self._names else line).replace(_EDGE, "")
 
     def _form(self, found: re.Match[str]) -> str:
         kind, text = str(found.lastgroup), found[0]
@@ -150,6 +158,7 @@ class Disguise:
         return self._word(self._own[name], name)
 
     def _word(self, kind: str, what: str) -> str:
+        what = what.replace(_EDGE, "")
         if (kind, what) not in self.known:
             self._count[kind] = self._count.get(kind, 0) + 1
             self.known[kind, what] = f"{kind}-{self._count[kind]}"
