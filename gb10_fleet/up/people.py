@@ -145,8 +145,8 @@ class Progress:
         words = self._left.pop(next((name for name in self._left if begins and task.startswith(name)), ""), "")
         if begins:
             self._how_far = ""
-        elif _HOW_FAR.match(line := str(event.get("stdout", ""))):
-            self._how_far = line
+        elif found := _HOW_FAR.match(str(event.get("stdout", ""))):
+            self._how_far = found[0]  # behind it a host could write on
         if words:
             self._person.begin(words)
         else:

@@ -66,6 +66,7 @@ class Profile:
     executor: str = "mp"  # mp | ray
     driver: str | None = None
     listen: str = "127.0.0.1"
+    gateway: bool = False  # in front of it, for clients on other machines
     api_key: bool = False
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
     architecture: str = ""  # of the model's config.json; empty: unknown
@@ -340,7 +341,10 @@ def _hosts(wanted: Condition, facts: _Facts) -> list[str] | None:
     return [f"{count} host{'s' if count > 1 else ''}"] if _holds(wanted, [str(count)]) else None
 
 
-def _listen(_public: str, facts: _Facts) -> list[str] | None:
+def _listen(wanted: str, facts: _Facts) -> list[str] | None:
+    """`public`: to other machines by itself; `shared`: also through the gateway."""
+    if wanted == "shared" and facts.profile.gateway:
+        return ["stands behind the gateway"]
     return None if addresses.is_loopback(facts.host) else [f"listens on {facts.host}"]
 
 

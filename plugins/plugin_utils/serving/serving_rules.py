@@ -55,6 +55,7 @@ class Command:
     facts: ModelFacts | None = None
     draft: ModelFacts | None = None  # of the second model that drafts
     api_key: bool = False
+    gateway: bool = False  # in front of it
     memory: str = ""  # why the model does not fit
     container: frozenset[str] = frozenset()  # words of catalog/rules.yml
     fabric: tuple[tuple[str, str], ...] = ()  # what speaks against names of the fabric
@@ -126,6 +127,7 @@ def judge(
         facts=found,
         draft=draft,
         api_key=bool(api_key),
+        gateway=bool(view.variables.get("gateway_address")),
         memory=_too_small_here(view, model, values, found, draft, took, asked),
         container=container,
         fabric=tuple(fabric_names.objections(by_hand or {}, view.facts, view.host).items()) if view.size > 1 else (),
@@ -171,6 +173,7 @@ def profile(command: Command) -> rules.Profile:
         executor=flags.get("--distributed-executor-backend") or "mp",
         driver=command.driver,
         api_key=command.api_key,
+        gateway=command.gateway,
         memory=command.memory,
         uneven=_uneven(entry, flags),
         speculation=tuple(objections.items()),

@@ -220,7 +220,7 @@ def test_what_sglang_cannot_do_here_is_refused_by_name(more: dict[str, Any], tex
 
 def test_a_rule_may_be_accepted_and_one_of_a_version_warns() -> None:
     plan = vllm.plan(view({"own": entry("sglang", version="0.5.17")}))
-    assert [each["id"] for each in plan.findings] == ["sglang_fp4_nonsense"]
+    assert [each["id"] for each in plan.findings] == ["sglang_code_by_request", "sglang_fp4_nonsense"]
     assert not refused({"own": entry("sglang", extra_args=["--enable-symm-mem"], accept={"sglang_nvlink": "tried"})})
 
 

@@ -403,8 +403,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(**env(VLLM_KEEP_ALIVE_ON_ENGINE_DEATH="0")),
     ),
     "media_from_anywhere": (
-        made(traits=SEES, listen=LAN),
-        made("--allowed-media-domains example.com", traits=SEES, listen=LAN),
+        made(traits=SEES, gateway=True),
+        made("--allowed-media-domains example.com", traits=SEES, gateway=True),
     ),
     "cuda_13_2_driver": (
         made(cuda="13.2.1", driver="580.142"),
