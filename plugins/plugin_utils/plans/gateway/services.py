@@ -30,7 +30,7 @@ class Service:
     entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
     also: tuple[str, ...] = ()  # further names that clients may ask for
     health: str = "/health"  # of the server itself; the gateway calls it /health for all
-    takes_key: bool = True  # of another program than vLLM it has none, and is sent none
+    takes_key: bool = True  # whether the host's key is for it
 
     @property
     def place(self) -> str:

@@ -54,13 +54,13 @@ def engine_of(entry: Mapping[Any, Any]) -> Engine:
 
 
 def takes_key(entry: Mapping[Any, Any]) -> bool:
-    """Tell whether a service has a key that clients send: vLLM alone is told one in a way that nobody else reads."""
+    """Tell whether the host's key is for it: vLLM alone is told one in a way that nobody else reads."""
     return entry.get("kind", VLLM) == VLLM and bool(engine_of(entry).key_variable)
 
 
 def key_of(entry: Mapping[Any, Any], common: str) -> str:
-    """The key that a service is asked with: its own, else the host's; empty where it has none."""
-    return str(entry.get("api_key", common) or "") if takes_key(entry) else ""
+    """The key that a service is asked with: its own, else the host's where that is for it; empty: none."""
+    return str(entry.get("api_key", common if takes_key(entry) else "") or "")
 
 
 def is_name(name: str) -> bool:
