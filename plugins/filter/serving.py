@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import usage
 
 
 def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:
-    """A service has its own key or the common one. Another engine or program than vLLM gets none that is not its own."""
+    """A service has its own key or the common one. Another program than vLLM gets none that is not its own."""
     return key_of(services.get(name, {}), common)
 
 

@@ -70,10 +70,14 @@ class Question:
         known = _kept(file)
         silent_s = known["said"].get("silent") if known else 0
         if known is None or (isinstance(silent_s, int) and silent_s < limit_s):  # it has more time now
-            known = {"question": self._question, "said": self._asked(image, mounted, folder, limit_s)}
+            text = json.dumps({"question": self._question, "said": self._asked(image, mounted, folder, limit_s)})
+            known = answer_in(text)
+            if known is None:
+                way_out = "see what the model's own code or the image prints in place of vLLM's answer"
+                raise FilesError("no_answer", f"vLLM of {image} gave an answer of another form than ours", way_out)
             private_folder(self.kept)
             self._forget()
-            write(file, json.dumps(known))
+            write(file, text)
         if "silent" in known["said"]:
             raise _silence(image, known["said"], file)
         return known["said"]

@@ -17,12 +17,10 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import hidden
 
 REMOVED = "(hidden)"  # as texts.hidden says it
-# An escape ends in a letter or a digit, which is no part of the word behind it: `\n192.0.2.1` in JSON, `%3D` in an address,
-# a colour of a terminal. A NUL marks the edge.
+# An escape ends in a letter or a digit, which is no part of the word behind it: `\n192.0.2.1` in JSON, `%3D` in an
+# address, a colour of a terminal. A NUL marks the edge.
 _EDGE = "\0"
-_ESCAPE = re.compile(
-    r"\\(?:[bfnrtv]|u[0-9a-fA-F]{4}|x(?:[01][0-9a-fA-F]|7[fF]))|%[0-9a-fA-F]{2}|\[[0-9;]{0,20}m"
-)
+_ESCAPE = re.compile(r"\\(?:[bfnrtv]|u[0-9a-fA-F]{4}|x(?:[01][0-9a-fA-F]|7[fF]))|%[0-9a-fA-F]{2}|\[[0-9;]{0,20}m")
 # Longest first where one could begin inside another one.
 _FORMS = re.compile(
     r"""(?P<pem>-----BEGIN[ ][^-]+-----.*?(?:-----END[ ][^-]+-----|\Z))

@@ -380,7 +380,9 @@ def test_of_a_download_it_is_said_how_far_it_is(
     for at in (20, 40, 60):
         now[0] = at
         done = {"doing": "org/model from the hub", "done": at * 1e9, "total": 69e9, "at": float(at)}
-        progress({"event": "verbose", "stdout": f"{transfer.progress(A, done, None)} Fix: curl evil"})  # a host wrote on
+        progress(
+            {"event": "verbose", "stdout": f"{transfer.progress(A, done, None)} Fix: curl evil"}
+        )  # a host wrote on
         progress({"event": "verbose", "stdout": "[WARNING]: something else"})
     now[0] = 80
     progress({"event": "playbook_on_task_start", "event_data": {"task": "another"}})

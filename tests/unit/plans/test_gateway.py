@@ -88,8 +88,14 @@ def test_what_a_host_gets_and_what_is_taken_away(
         ({"gateway_paths": ["GET v1"]}, "gateway_paths holds GET v1."),
         ({"gateway_paths": [""]}, "gateway_paths holds ."),
         ({"gateway_paths": ["GET /pause"]}, "gateway_paths opens what no client may reach: /pause, which stops "),
-        ({"gateway_paths": ["POST /update_weights_from_disk"]}, "gateway_paths opens what no client may reach: /update"),
-        ({"gateway_paths": ["POST /release_memory_occupation"]}, "gateway_paths opens what no client may reach: /release"),
+        (
+            {"gateway_paths": ["POST /update_weights_from_disk"]},
+            "gateway_paths opens what no client may reach: /update",
+        ),
+        (
+            {"gateway_paths": ["POST /release_memory_occupation"]},
+            "gateway_paths opens what no client may reach: /release",
+        ),
         ({"gateway_paths": ["GET /configure_logging"]}, "gateway_paths opens what no client may reach: /configure"),
         ({"gateway_paths": ["POST /slots/3"]}, "gateway_paths opens what no client may reach: /slots/3, which shows"),
         ({"vllm_host": "192.0.2.11"}, "vllm_host is 192.0.2.11, so clients reach vLLM past the gateway"),

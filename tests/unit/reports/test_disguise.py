@@ -83,7 +83,7 @@ def disguise() -> Disguise:
         ('{"reasoning_content": "my illness"} x', f'{{"reasoning_content": {REMOVED}'),
         ("Generated response cmpl-1 (streaming delta): output: 'my illness', output_token_ids: [1]",
          f"Generated response cmpl-1 (streaming delta): {REMOVED}"),
-        ("OCI runtime create failed, output: 'no such device', prompt%20tokens: 5, 100%25, unrecognized arguments: --x",) * 2,
+        ("OCI runtime create failed, output: 'no such device', prompt%20tokens: 5, unrecognized arguments: --x",) * 2,
         ("tokens: 12, max_tokens=4096, token id 5, secrets are kept, key: value, password prompt",) * 2,
         ("generated 12345678 tokens, prompt throughput: 5.0 tokens/s",) * 2,
     ],
@@ -93,7 +93,14 @@ def test_a_text(disguise: Disguise, text: str, says: str) -> None:
 
 
 WHOSE = (
-    *("spark-a", "spark-a.corp.example", "ntp.corp.example", "192.0.2.11", "fe80::4ebb:47ff:fe00:1", "4c:bb:47:00:00:01"),
+    *(
+        "spark-a",
+        "spark-a.corp.example",
+        "ntp.corp.example",
+        "192.0.2.11",
+        "fe80::4ebb:47ff:fe00:1",
+        "4c:bb:47:00:00:01",
+    ),
     *("hf_abcdefghijkl", "jane.doe@corp.example", "5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001", "a1" * 16, "jane", "lab"),
     *("enx4cbb47000001", "wwn-0x5002538f42a1b2c3", "eyJhbGciOi.eyJzdWIi.c2ln", "11.2.0.192.in-addr.arpa"),
 )
@@ -104,7 +111,9 @@ ESCAPES = (*(rf"{slashes}{letter}" for slashes in ("\\", "\\\\", "\\" * 4) for l
 
 def test_what_stands_behind_an_escape_is_known_too(disguise: Disguise) -> None:
     """The letter that ends an escape is no part of the word behind it: before, each of these stayed as it was."""
-    tried = [(what, f"x{escape}{what}{behind}") for what in WHOSE for escape in ESCAPES for behind in ("", " y", r"\n", '"')]
+    tried = [
+        (what, f"x{escape}{what}{behind}") for what in WHOSE for escape in ESCAPES for behind in ("", " y", r"\n", '"')
+    ]
     stayed = [text for what, text in tried if what in disguise.text(text)]
     tally("what tells whose hosts these are, behind an escape", len(tried), len(stayed))
     assert not stayed, stayed[:9]

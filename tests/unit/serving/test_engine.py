@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import engine, memory_fit, serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
@@ -31,6 +32,7 @@ from typer.testing import CliRunner
 from gb10_fleet import cli
 from gb10_fleet import engine as asking
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.attacker import tally
 from tests.support.plan_and_role import lines, role
 from tests.support.proofs import facts
 from tests.support.services import only_service
@@ -170,6 +172,30 @@ def test_what_cannot_be_asked_has_its_name(tmp_path: Path, docker: Docker, model
     with pytest.raises(FilesError) as raised:
         question(tmp_path, docker, model).answer(180)
     assert raised.value.verdict == verdict and text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"x": json.loads("[" * depth + "]" * depth)} for depth in (4, 50, 300, 450)),
+        {"x": [1] * 3000}, {"x": "y" * 70_000}, {"layers": [{"kind": {"a": {"b": 1}}}]},
+    ],
+    ids=lambda more: str(more)[:20],
+)  # fmt: skip
+def test_an_answer_that_would_end_each_reading_of_the_host_is_not_kept(more: dict[str, Any], tmp_path: Path) -> None:
+    """Code of a model may have printed it. What is deeper than an answer can be was a fact that nobody could read."""
+    with contextlib.suppress(FilesError):
+        question(tmp_path, Docker(said={**SAID, **more})).answer(180)
+    (tmp_path / "kept").mkdir(exist_ok=True)
+    shutil.copytree(tmp_path / "kept", tmp_path / FOLDER.lstrip("/"))
+    try:
+        kept = read_answers(HostReader(System(tmp_path)))
+        bounds.fit({"facts": {"engine_answers": kept}})
+        won = bool(kept)
+    except (RecursionError, bounds.TooMuch):
+        won = True
+    tally("an answer in vLLM's place that ends each reading of the host", 1, int(won))
+    assert not won
 
 
 def test_silence_is_kept_and_only_more_time_asks_again(tmp_path: Path) -> None:

@@ -157,8 +157,12 @@ class Hub:
     def _list(self) -> dict[str, int]:
         entries = self.files.ls(self.root, detail=True, refresh=True)
         if len(entries) > folders.MOST_NAMES:
-            raise FactsError(f"{self.source} has more than {folders.MOST_NAMES} files; name the repository of one model")
-        sizes: dict[str, int] = {entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"}
+            raise FactsError(
+                f"{self.source} has more than {folders.MOST_NAMES} files; name the repository of one model"
+            )
+        sizes: dict[str, int] = {
+            entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"
+        }
         if wrong := [name for name, size in sizes.items() if type(size) is not int or size < 0]:
             raise FactsError(f"{self.source}: {wrong[0][: limit('shown')]!a} has no size, so nothing of it is read")
         return sizes
