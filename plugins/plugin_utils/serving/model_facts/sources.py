@@ -137,7 +137,7 @@ class Hub:
         endpoint = environment.get("HF_ENDPOINT") or None
         self.until = time.monotonic() + limit("hub_s")
         self.files: Any = HfFileSystem(endpoint=endpoint, token=environment.get("HF_TOKEN") or None)
-        self.sizes = self._asked(self._list)
+        self.sizes: dict[str, int] = self._asked(self._list)
 
     def names(self) -> frozenset[str]:
         return frozenset(self.sizes)
