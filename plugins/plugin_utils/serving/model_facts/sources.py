@@ -163,7 +163,7 @@ class Hub:
         sizes: dict[str, int] = {
             entry["name"].rpartition("/")[2]: entry["size"] for entry in entries if entry["type"] == "file"
         }
-        if wrong := [name for name, size in sizes.items() if type(size) is not int or size < 0]:
+        if wrong := [name for name, size in sizes.items() if type(size) is not int or not 0 <= size <= limit("number")]:
             raise FactsError(f"{self.source}: {wrong[0][: limit('shown')]!a} has no size, so nothing of it is read")
         return sizes
 

@@ -186,7 +186,7 @@ def test_the_hub_is_asked_for_metadata_and_headers_only(mirror: tuple[type[Mirro
     assert lengths and sum(lengths) < 4096 and safetensors.LENGTH in lengths
 
 
-@pytest.mark.parametrize("size", ["x", -5, 1.5, True])
+@pytest.mark.parametrize("size", ["x", -5, 1.5, True, 10**16, 10**400])
 def test_a_size_that_is_none_is_an_error_with_its_file(
     size: Any, mirror: tuple[type[Mirror], str], tmp_path: Path
 ) -> None:
