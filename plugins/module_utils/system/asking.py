@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,6 +115,10 @@ class _Counted(io.BufferedReader):
         if size is None or size < 0:
             raise ConnectionError("the answer has a chunk that is shorter than nothing")
         return super().read(size)
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """A chunk may say a length that no size can be."""
+        return super().peek(min(size, sys.maxsize))
 
 
 class Answer(io.RawIOBase):

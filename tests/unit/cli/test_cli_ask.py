@@ -427,6 +427,29 @@ def test_a_server_that_talks_and_says_no_word_is_hung_up_on(talk: Any, said_agai
     assert ended
 
 
+@pytest.mark.parametrize("length", [b"ffffffffffffffff", b"8000000000000000", b"f" * 60])
+def test_a_chunk_that_is_longer_than_any_is_read_as_it_comes(talk: Any, length: bytes) -> None:
+    word = json.dumps({"choices": [{"delta": {"content": "why not"}}]}).encode()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def send() -> None:
+            with server.accept()[0] as place:
+                place.recv(2**16)
+                place.sendall(
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + length + b"\r\ndata: " + word + b"\n"
+                )
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        result = talk(
+            Fleet({"a": [said("chat", server.getsockname()[1])]}, {"command": None, "key": ""}), "ask", "Why?"
+        )
+        thread.join(30)
+    lost = not (result.exception is None or isinstance(result.exception, SystemExit))
+    tally("a server ends gb10 ask by a chunk longer than any", 1, int(lost))
+    assert not lost and "why not" in result.output, result.exception
+
+
 def test_a_chunk_that_is_shorter_than_nothing_ends_the_answer(talk: Any) -> None:
     """http.client reads to the end there: what a server then sent, it filled the memory of this machine with."""
     flood = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
