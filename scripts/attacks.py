@@ -66,6 +66,7 @@ TESTS = (
     "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_glance_action.py",
+    "tests/unit/hosts/test_jump_host.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/monitoring/test_rules.py",
     "tests/unit/plans/test_cabling.py",

@@ -23,9 +23,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import connection_loader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import ssh_password
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
 ERRORS_LIMIT = 2**20  # bytes of standard error, of which the end is shown
@@ -167,6 +169,8 @@ class _Counting(subprocess.Popen[bytes]):
         return ANSWER_LIMIT
 
     def __init__(self, *args: Any, **more: Any) -> None:
+        if more.get("env"):
+            more["env"] = ssh_password.to_own_ssh(more["env"], Path(constants.DEFAULT_LOCAL_TMP))  # type: ignore[attr-defined]
         super().__init__(*args, **more)
         pipes: Any = self
         pipes.stdout = self.stdout and _Pipe(self, self.stdout, self.limit())

@@ -1,7 +1,10 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A password that ssh types for itself. It passes through a named pipe: no argument, no environment, no file."""
+"""A password that ssh types for itself. It passes through a named pipe: no argument, no environment, no file.
+
+Ansible has a way of its own, whose helper answers every ssh below it. `to_own_ssh` has it answer the first one alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import os
 import shlex
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 # Ansible forbids ssh to ask where it has no password itself. Of two words on an option ssh takes the first.
@@ -21,14 +24,17 @@ _MAY_ASK = {
     "KbdInteractiveAuthentication": "yes",
     "PreferredAuthentications": "publickey,password,keyboard-interactive",
 }
-# ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks
-# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for. The ssh to
-# a jump host has the same environment: it is a child of ours, and the password is for the host behind it.
-_ASKED = """#!/bin/sh
+# The ssh to a jump host has the same environment: it is a child of ours, and the password is for the host behind it.
+_OWN_ALONE = """#!/bin/sh
 if [ -r /proc/$PPID/stat ]; then read -r _ _ _ by _ < /proc/$PPID/stat; else by=$(ps -o ppid= -p $PPID); fi
 [ $((by)) -eq {own} ] || exit 1
-case $1 in *assword*) IFS= read -r word < {pipe} && rm -f {pipe} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
 """
+# ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks
+# again, by the next method, where the password was wrong: the pipe is gone then, or it would be waited for.
+_ASKED = f"""{_OWN_ALONE}
+case $1 in *assword*) IFS= read -r word < {{pipe}} && rm -f {{pipe}} && printf '%s\\n' "$word" ;; *) exit 1 ;; esac
+"""
+_OWN, _HELPER = "GB10_SSH_OF", "GB10_SSH_ASKPASS"
 
 
 @contextlib.contextmanager
@@ -65,3 +71,19 @@ def piped(pipe: Path, secret: str) -> Iterator[None]:
 def _write(pipe: Path, secret: str) -> None:
     with contextlib.suppress(OSError), os.fdopen(os.open(pipe, os.O_WRONLY), "wb") as stream:  # or nobody reads it
         stream.write(secret.encode() + b"\n")
+
+
+def to_own_ssh(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment of an ssh that this process starts, in which Ansible's helper answers that ssh and no jump host's.
+
+    `folder` is this run's own.
+    """
+    if not (helper := environment.get("SSH_ASKPASS")):
+        return {**environment}
+    program = folder / "gb10-asked"
+    if not program.exists():
+        new = folder / f"gb10-asked-{os.getpid()}"  # others of this run may write it at the same moment
+        new.write_text(f'{_OWN_ALONE.format(own=f"${_OWN}")}exec "${_HELPER}" "$@"\n', encoding="utf-8")
+        new.chmod(0o700)
+        new.replace(program)
+    return {**environment, "SSH_ASKPASS": str(program), _HELPER: helper, _OWN: str(os.getpid())}
