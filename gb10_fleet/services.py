@@ -119,25 +119,34 @@ def called(found: Sequence[Row], service: str, owners: Mapping[str, Container[st
 def chosen(
     found: Sequence[Row], service: str, asked: Sequence[str], silent: Sequence[str],
     owners: Mapping[str, Container[str]],
-) -> list[Row]:  # fmt: skip
-    """Return the hosts of a service. Refused where a cluster lacks one of its own: half of it serves nothing."""
+) -> tuple[list[Row], str]:  # fmt: skip
+    """Return the hosts of a service, and why others of it are to stay as they are; empty where there are none.
+
+    A cluster that lacks one of its own stays, for half of it serves nothing: a host speaks of its own cluster alone, so
+    it keeps no other one from a stop. Refused where nothing is left.
+    """
     mine = called(found, service, owners)
-    members = {member for row in mine for member in row.said["members"]}
-    lost = [host for host in silent if host in members or not mine]
-    if lost:
-        raise silence(lost, mine or found)
+    if not mine and silent:
+        raise silence(silent, found)
     if not mine:
         known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none yet"
         raise Refused(
             f"no service is called {service} on {', '.join(asked)}; there are {known}. `gb10 site` brings what the "
             "inventory has new"
         )
-    missing = members - {row.host for row in mine}
-    if missing:
-        raise Refused(
-            f"{service} is served by {', '.join(sorted(missing))} as well, and this run leaves that out; widen --limit"
-        )
-    return mine
+    whole = mine
+    while lacking := [row for row in whole if {*row.said["members"]} - {row.host for row in whole}]:
+        whole = [row for row in whole if row not in lacking]
+    stays = [row for row in mine if row not in whole]
+    missing = {member for row in stays for member in row.said["members"]} - {row.host for row in mine}
+    lost = [host for host in silent if host in missing]
+    if lost and not whole:
+        raise silence(lost, mine)
+    names = ", ".join(lost or sorted(missing))
+    if not whole:
+        raise Refused(f"{service} is served by {names} as well, and this run leaves that out; widen --limit")
+    why = "gives no answer" if lost else "belongs to it, and has it not in this run"
+    return whole, f"{service} on {', '.join(row.host for row in stays)} stays as it is: {names} {why}" if stays else ""
 
 
 def silence(lost: Sequence[str], found: Sequence[Row]) -> Refused:

@@ -82,8 +82,16 @@ class Fleet:
     by_timer: dict[str, Any]
     reach: dict[str, Any]
 
-    def of(self, service: str) -> list[Row]:
+    def choice(self, service: str) -> tuple[list[Row], str]:
+        """Return its hosts, and why others of it stay as they are."""
         return chosen(self.found, service, [*self.order.inventories], self.silent, owners(self.reach))
+
+    def of(self, service: str) -> list[Row]:
+        """Return all hosts of a service, for a switch: refused where one of its clusters is not whole."""
+        mine, stays = self.choice(service)
+        if stays:
+            raise Refused(f"{stays}. Nothing was changed")
+        return mine
 
     def states(self) -> set[tuple[str, str, bool]]:
         """Return what a switch is decided by.
@@ -109,6 +117,9 @@ class Fleet:
         for text, names in told.items():
             print(printable(f"{some(names)}: {text}"))
         _said(order, report)
+        went_on = [name for name, one in report.hosts.items() if not one["failed"] | one["unreachable"]]
+        if outcome is Outcome.refused and went_on:
+            outcome = Outcome.failed  # by others of them
         return outcome, report
 
     def command(self, said: str) -> str:
@@ -116,7 +127,7 @@ class Fleet:
         limit = f" --limit {shlex.quote(self.order.limit)}" if self.order.limit else ""
         return to_paste(self.order, f"gb10 {said}{limit} -i INVENTORY")
 
-    def end(self, service: str, outcome: Outcome, done: str) -> NoReturn:
+    def end(self, service: str, outcome: Outcome, done: str, stays: str) -> NoReturn:
         """End a command that has left the silent hosts as they were. `done`: what is true where it came to its end."""
         if outcome is Outcome.done:
             print(printable("Nothing was changed" if self.order.only_checks else done))
@@ -126,7 +137,7 @@ class Fleet:
             _end(f"{service}: it did not come to its end: `{self.command('ps')}` says what runs now", outcome)
         if outcome is Outcome.done and self.silent:
             _end(f"{', '.join(self.silent)}: no answer, so it is as it was there", Outcome.unreachable)
-        raise typer.Exit(outcome)
+        raise typer.Exit(outcome or (Outcome.failed if stays else Outcome.done))
 
     def refuse_silence(self) -> None:
         """A switch goes by the memory of all hosts that it asks."""
@@ -135,12 +146,13 @@ class Fleet:
 
 
 def _limits() -> dict[str, float]:
-    """Return when memory counts as not returned."""
+    """Return when memory counts as not returned, and how long answers that are under way may take."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
     return {
         "limit_gib": catalog.load("health")["limits"]["hidden_gib"]["value"],
         "within_s": catalog.load("memory")["stop"]["returned_within"]["value"],
+        "drain_s": catalog.load("gateway")["drain"]["value"],
     }
 
 
@@ -187,12 +199,15 @@ def _end(text: str, outcome: Outcome) -> NoReturn:
     raise typer.Exit(outcome)
 
 
-def _hosts_of(fleet: Fleet, service: str) -> list[Row]:
-    """Return a service as its hosts have it; without any, that is the end of the command."""
+def _hosts_of(fleet: Fleet, service: str) -> tuple[list[Row], str]:
+    """Return a service as its hosts have it, and why others of it stay; without any, that is the end of the command."""
     try:
-        return fleet.of(service)
+        mine, stays = fleet.choice(service)
     except Refused as error:
         _end(str(error), Outcome.refused)
+    if stays:
+        print(printable(stays), file=sys.stderr)
+    return mine, stays
 
 
 def _is_time(until: str) -> None:
@@ -256,13 +271,13 @@ def stop(
     """Stop a service, and have it stay stopped over boots and runs, until it is started or that time has come."""
     _is_time(until)
     fleet, _ = _read(ctx, inventory, limit)
-    mine = _hosts_of(fleet, service)
+    mine, stays = _hosts_of(fleet, service)
     consent(f"Stop {service} on {where(mine)}{f' until {until}' if until else ''}?", yes)
     outcome, report = fleet.wish(service, mine, state="stopped", until=until)
     ends = next((str(said["wish"]["shown"]) for said in report.answers["gb10.fleet.wish"].values() if said["wish"]), "")
     how = f" until {ends}. To start it before" if ends else ", also after a boot. To start it"
     again = fleet.command(f"start {shlex.quote(service)}")
-    fleet.end(service, outcome, f"{service} is stopped on {where(mine)}{how}: {again}")
+    fleet.end(service, outcome, f"{service} is stopped on {where(mine)}{how}: {again}", stays)
 
 
 @app.command(cls=NoLists)
@@ -276,14 +291,15 @@ def start(
 ) -> None:
     """Start a service that was stopped. Cancels the stop request and its timer."""
     fleet, _ = _read(ctx, inventory, limit)
-    mine = _hosts_of(fleet, service)
+    mine, stays = _hosts_of(fleet, service)
     consent(f"Start {service} on {where(mine)}?", yes)
     outcome, report = fleet.wish(service, mine, state="started", prove=prove)
     if prove:
-        fleet.end(service, outcome, f"{service} serves on {where(mine)}")
+        fleet.end(service, outcome, f"{service} serves on {where(mine)}", stays)
     changed = any(said.get("changes") for said in report.answers["gb10.fleet.wish"].values())
     now, asks = ("starts", "when") if changed else ("was started already", "whether")
-    fleet.end(service, outcome, f"{service} {now} on {where(mine)}. `{fleet.command('ps')}` says {asks} it is ready")
+    done = f"{service} {now} on {where(mine)}. `{fleet.command('ps')}` says {asks} it is ready"
+    fleet.end(service, outcome, done, stays)
 
 
 @app.command(cls=NoLists)

@@ -314,7 +314,7 @@ def test_the_play_says_the_two_that_are_told() -> None:
     steps = {
         task["vars"]["__gb10_step"] for task in play["tasks"] if "ansible.builtin.assert" in task and "vars" in task
     }
-    assert steps == services_cli.TOLD.keys() - {"gb10.fleet.wish"}
+    assert steps - {"refuse"} == services_cli.TOLD.keys() - {"gb10.fleet.wish"}
     names = [task["name"] for task in play["tasks"]]
     begun = [step for steps in services_cli.STEPS.values() for step in steps]
     assert begun and all(any(name.startswith(step) for name in names) for step in begun)
@@ -350,15 +350,56 @@ OF_ANOTHER = {host: [said("chat", members=["c", "d"]), said("embed", members=["c
 
 
 @pytest.mark.parametrize("words", [["start", "chat", "--yes"], ["swap", "chat", "embed", "--yes"]])
-@pytest.mark.parametrize(("found", "others"), [(OF_A_PAIR, False), ({**OF_A_PAIR, **OF_ANOTHER}, True), ({}, False)])
-def test_a_silent_host_is_left_out_where_others_are_left(
-    ask: Ask, words: list[str], found: dict[str, Any], others: bool
-) -> None:
-    """Half of a cluster serves nothing, so of the only one nothing would be left."""
+@pytest.mark.parametrize("found", [OF_A_PAIR, {}])
+def test_of_the_only_cluster_nothing_is_left_out(ask: Ask, words: list[str], found: dict[str, Any]) -> None:
+    """Half of it serves nothing, so nothing would be left."""
     _, result = ask(*words, hosts=Hosts(found, ["b"]))
     assert result.exit_code in (Outcome.refused, Outcome.unreachable)
-    assert ("--limit" in result.output.partition("no answer, so nothing")[2]) is others
+    assert "--limit" not in result.output.partition("no answer, so nothing")[2]
     assert "must work" in result.stderr, "the way out that `ps` names"
+
+
+def test_a_switch_is_refused_by_a_silent_host_which_may_be_left_out(ask: Ask) -> None:
+    _, result = ask("swap", "chat", "embed", "--yes", hosts=Hosts({**OF_A_PAIR, **OF_ANOTHER}, ["b"]))
+    assert result.exit_code == Outcome.refused and "leave its whole cluster out with --limit" in result.output
+
+
+# A cluster that is not whole, by what its own hosts say, and what is said of it.
+NOT_WHOLE = {
+    "silent": (Hosts(OF_A_PAIR, ["b"]), "chat on a stays as it is: b gives no answer"),
+    "a lie": (Hosts({**OF_A_PAIR, "b": [said("embed")]}), "chat on a stays as it is: b belongs to it, and has it not"),
+    "both": (
+        Hosts({"a": [said("chat", members=["a", "b"])], "b": [said("chat", members=["a", "b", "x"])]}),
+        "chat on a, b stays as it is: x belongs to it, and has it not",
+    ),
+}
+
+
+def test_a_stop_that_one_host_refuses_has_changed_something(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("chat")]})
+    run = hosts.run
+
+    def refused_by_b(order: Order, **more: Any) -> tuple[Outcome, Report]:
+        outcome, report = run(order, **more)
+        if "gb10_wish" not in order.variables:
+            return outcome, report
+        report.stats = {"ok": {"a": 9}, "failures": {"b": 1}}
+        return Outcome.refused, report
+
+    monkeypatch.setattr(hosts, "run", refused_by_b)
+    _, result = ask("stop", "chat", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.failed and "nothing was changed" not in result.output
+
+
+@pytest.mark.parametrize("state", ["stop", "start"])
+@pytest.mark.parametrize("kind", NOT_WHOLE)
+def test_a_cluster_that_is_not_whole_keeps_no_other_one_from_a_stop(ask: Ask, state: str, kind: str) -> None:
+    one, text = NOT_WHOLE[kind]
+    hosts, result = ask(state, "chat", "--yes", hosts=Hosts({**one.found, **OF_ANOTHER}, one.silent))
+    tally("a host says that its cluster is not whole, and nobody's service is stopped", 1, int(not hosts.wishes))
+    assert [on for *_, on in hosts.wishes] == ["c,d"]
+    assert text in result.stderr, result.output
+    assert result.exit_code == (Outcome.unreachable if one.silent else Outcome.failed)
 
 
 @pytest.mark.parametrize("state", ["stop", "start"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from jinja2 import Environment
 
+from tests.support.attacker import tally
 from tests.support.plays import put_ssh
 from tests.support.rig import ROOT
 from tests.support.undo_action import Run
@@ -56,10 +58,20 @@ def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["away", "other"])
-def test_nothing_changes_anywhere_where_one_host_refuses_or_is_silent(run: Run, kind: str) -> None:
-    rc, output = run.play(PLAYBOOK, kinds=("serving", kind), gb10_wish=STOP)
+def test_a_host_that_refuses_or_is_silent_keeps_its_own_cluster_as_it_is(run: Run, kind: str) -> None:
+    """It ended the stop for the clusters of all others, too."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    wanted = ("Refuse what", "Leave a cluster", "Have it stand still, or")
+    play["tasks"] = [task for task in play["tasks"] if task["name"].startswith(wanted)]
+    one = {"hosts": {"spark-serving": {}, f"spark-{kind}": {}}, "vars": {"gb10_cluster": "one"}}
+    (run.tmp_path / "one.yml").write_text(yaml.safe_dump({"one": one}))
+    kinds = ("serving", kind, "later")
+    rc, output = run.play(yaml.safe_dump([play]), "-i", "one.yml", kinds=kinds, gb10_wish=STOP)
     assert rc != 0
-    assert {request["check"] for request in run.requests} == {True}, output
+    done = [request for request in run.requests if not request["check"]]
+    tally("a host that fails ends a stop for other clusters", 1, int(len(done) != 1))
+    assert len(done) == 1, output
+    assert f"spark-serving: spark-{kind} of its cluster failed" in " ".join(output.split())
 
 
 def test_the_first_host_of_a_cluster_says_the_end_of_its_own_cluster_alone(run: Run) -> None:
@@ -100,6 +112,21 @@ def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is
     assert drains < stop < ready
     asked = [task for task in play["tasks"] if "gb10-router" in str(task.get("ansible.builtin.command"))]
     assert all("--model" in task["ansible.builtin.command"]["argv"] for task in asked) and len(asked) == 3
+
+
+@pytest.mark.parametrize(("gone_s", "most_s"), [(0, 630), (500, 130), (10_000, 30)])
+def test_a_router_that_hangs_holds_up_all_who_ask_it_together(gone_s: int, most_s: int) -> None:
+    """Each host asks it by itself, five at a time: it took 15 minutes for each five, twice."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    asked = [task for task in play["tasks"] if "gb10-router" in str(task.get("ansible.builtin.command"))]
+    short, waits, back = (task["timeout"] for task in asked)
+    (left,) = (task["vars"]["__wish_left_s"] for task in asked if "vars" in task)
+    compiled = Environment().compile_expression  # noqa: S701 - conditions, no page
+    given: dict[str, Any] = {"gb10_wish": {"drain_s": 600}, "__wish_let": {"begun": 5000.0}}
+    left_s = compiled(left.strip("{} "))(now=lambda: datetime.fromtimestamp(5000 + gone_s, UTC), **given)
+    most = compiled(waits.strip("{} "))(__wish_left_s=left_s)
+    tally("a router that hangs holds up those who leave it", 1, int(max(short, back) > 30 or most > most_s))
+    assert (short, most, back) == (30, most_s, 30)
 
 
 @pytest.mark.parametrize("wish", [None, {"who": "gb10_layouts"}], ids=["no wish", "at rest"])
