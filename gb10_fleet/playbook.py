@@ -283,7 +283,8 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
     """Return what a host that gave no answer comes down to, unless the task has said it already."""
     data = event.get("event_data", {})
     message = str(data.get("res", {}).get("msg", ""))
-    if event.get("event") != "runner_on_unreachable" or "Fix: " in message:
+    ours = str(data.get("resolved_action")).startswith("gb10.fleet.") and "Fix: " in message
+    if event.get("event") != "runner_on_unreachable" or ours:
         return None
     cluster, others = data.get("cluster") or data["host"], data.get("others", True)
     return from_failure(data["host"], message, cluster=cluster, size=data.get("size", 0), others=others)

@@ -92,12 +92,12 @@ class ActionModule(OwnAction):
 
 
 def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:
-    """Return whether nobody is asked for a consent: the inventory gives it, or it is none.
+    """Return whether nobody is asked for a consent: the inventory gives it, or it is none of ours.
 
-    A value that is no yes or no is for the doctor to refuse. The host says the name. Of another variable nothing is
-    looked up here: it may be a template that takes long.
+    A value that is no yes or no is for the doctor to refuse. The host says the name, and the scan knows no documents: a
+    consent of somebody's own role is not looked up here, nor told to a person.
     """
-    if not host.names_consent(name):
+    if name not in host.asked_for():
         return True
     try:
         return host.consent(name, routes.value(variables, name, False))

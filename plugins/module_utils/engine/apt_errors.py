@@ -344,6 +344,15 @@ FOLLOWING = (
 )
 
 
+_AS_A_SET = "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
+_UNHOLD = "`apt-mark unhold NAMES` if it may change, then run again"
+
+
+def ways_out() -> list[str]:
+    """All that may stand behind `Fix:`, with a KERNEL, a LOG or NAMES of packages in it."""
+    return [*(fault.way_out for fault in (*FAULTS, *FOLLOWING)), _AS_A_SET, _UNHOLD, _HALF_WAY_OUT, _UNMET_WAY_OUT]
+
+
 def find(text: str) -> Fault | None:
     """The fault that a command's words tell of: the one that it names first, for others may follow from it.
 
@@ -405,9 +414,7 @@ def _blocked(stdout: str, stderr: str, holds: Collection[str]) -> str:
 
 
 def _unhold_way_out(held: Sequence[str]) -> str:
-    if any(map(moves_on_purpose, held)):
-        return "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
-    return f"`apt-mark unhold {' '.join(held)}` if it may change, then run again"
+    return _AS_A_SET if any(map(moves_on_purpose, held)) else _UNHOLD.replace("NAMES", " ".join(held))
 
 
 def _holds(system: System) -> set[str]:

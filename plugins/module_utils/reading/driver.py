@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypedDict
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import Pin, Run, read_pins
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import KERNEL_FILE, read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.system.root_files import names_in, read_text
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, PackageName, Version
 
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 KERNEL_JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=cat")
@@ -36,16 +36,16 @@ _USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-d
 
 class Kernel(TypedDict):
     release: KernelRelease
-    module: str | None
+    module: Version | None
     license: str | None
     flavour: str | None
     listed: bool
 
 
 class Driver(TypedDict):
-    userland: str | None
-    module_on_disk: str | None
-    module_loaded: str | None
+    userland: Version | None
+    module_on_disk: Version | None
+    module_loaded: Version | None
     license: str | None
     kernels: list[Kernel]
     next_kernel: KernelRelease | None

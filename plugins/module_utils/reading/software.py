@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import PackageName
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import PackageName, Version, Word
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -67,9 +67,9 @@ class AptSources(TypedDict):
 
 class Docker(TypedDict):
     present: bool
-    version: str | None
+    version: Version | None
     running: bool
-    cgroup_driver: str | None
+    cgroup_driver: Word | None
     ends: list[str]
 
 
@@ -81,7 +81,7 @@ class SoftwareFacts(TypedDict):
     # see below
     driver: installed.Driver
     # version by name, of those that roles care about (nvidia*, linux-*nvidia*, docker*, containerd*, perftest, nginx)
-    packages: dict[PackageName, str]
+    packages: dict[PackageName, Version]
     # of these, the packages that the host did not have before us, by its manifest
     installed_by_us: list[PackageName]
     holds: list[PackageName]

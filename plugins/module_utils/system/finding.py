@@ -163,6 +163,7 @@ def from_failure(
     knows). ``others``: whether there are hosts besides to go on with.
     """
     said = _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:] or "no reason given"
+    said = re.sub(r"\bfix:", "fix,", said, flags=re.I)  # words of the host: our own way out follows
     text = text[-_JUDGED:]
     if not answered and (ours := next((each for each in _AT_OUR_END if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")

@@ -100,5 +100,7 @@ PackageName = Annotated[
     str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,199}(:[a-z0-9-]{1,30})?\Z"), "the name of a package")
 ]
 KernelRelease = Annotated[str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9+._~-]{0,199}\Z"), "the release of a kernel")]
+Version = Annotated[str, Matching(re.compile(r"[A-Za-z0-9.+:~_-]{0,200}\Z"), "a version")]  # empty: half installed
+Word = Annotated[str, Matching(re.compile(r"[A-Za-z0-9._-]{0,100}\Z"), "a word")]
 Cidr = Annotated[str, Parsed(_interface, "an address")]
 Address = Annotated[str, Parsed(_address, "an address")]

@@ -44,7 +44,7 @@ def evaluate_facts(subject: Subject) -> list[Finding]:
 
 # A planner says fact and way out in one text: the way out begins with `Fix:`, or else with what to do.
 _FIX = re.compile(r"[.;:]? Fix: ")
-_WAY_OUT = re.compile(
+WAY_OUT = re.compile(
     r"[.;:,] (?=`|did you mean|"
     r"(?:Add|Begin|Boot|Check|Choose|Correct|Free|Give|If|Install|Keep|Leave|Let|Make|Move|Name|Plug|Put|Reach|Remove"
     r"|Rename|Run|Say|Set|Take|To|Use|Wait|Write) )",
@@ -55,7 +55,7 @@ _WAY_OUT = re.compile(
 def refused(host: str, role: str, text: str) -> Finding:
     """What a role's document refuses; no written reason changes it."""
     text = text.removeprefix(f"{host}: ").removeprefix(f"{host} ")  # the finding names the host
-    fact, *ways = (_FIX if _FIX.search(text) else _WAY_OUT).split(text, maxsplit=1)
+    fact, *ways = (_FIX if _FIX.search(text) else WAY_OUT).split(text, maxsplit=1)
     way_out = ways[0][0].lower() + ways[0][1:].removesuffix(".") if ways else "correct what it names, then run again"
     return Finding(f"{role}{REFUSED}", "error", host, fact.removesuffix("."), way_out)
 

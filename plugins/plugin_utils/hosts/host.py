@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, last_facts, target, transport
 
 REPLACES = "fabric_replace_foreign"  # is asked for like a consent, too
 
@@ -161,10 +161,10 @@ class Host:
             peers[member] = now[member] or last_facts.read(member, str(given[member].get("ansible_host", member)))
         return View(
             self.name,
-            facts,
+            advice.quotable(facts),
             self.variables,
             self.members,
-            {member: known for member, known in peers.items() if known},
+            {member: advice.quotable(known) for member, known in peers.items() if known},
             given,
             certain=not looking or all(now.values()),
             groups=self._task_vars.get("groups", {}),
@@ -328,7 +328,7 @@ def _consents_in(sent: Sequence[Mapping[str, Any]]) -> set[str]:
 def declared_consents() -> set[str]:
     """The names of every consent that a role of the collection knows."""
     options = catalog.declared_variables().variables
-    return {name for name, option in options.items() if option["type"] == "bool" and names_consent(name)}
+    return {name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name}
 
 
 def asked_for() -> set[str]:
@@ -359,11 +359,6 @@ def lacking(rendered: Sequence[documents.Rendered], answer: Mapping[str, Any] | 
 
 def _mentioned(names: Iterable[str], text: str) -> set[str]:
     return {name for name in names if re.search(rf"\b{name}\b", text)}
-
-
-def names_consent(name: str) -> bool:
-    """Tell whether a variable is a consent by its name, also one of somebody's own roles."""
-    return "_allow_" in name
 
 
 def said_consents(variables: Mapping[str, Any], names: Iterable[str], given: Mapping[str, Any]) -> dict[str, bool]:

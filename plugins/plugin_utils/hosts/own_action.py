@@ -22,11 +22,12 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, bounds
 
 SHOWN = 1000  # characters of what came where an answer should be
 WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
 _NOTICES = ("warnings", "deprecations")
+_SHOWN_OF_ALL = {"msg", *_NOTICES}
 # What Ansible itself would act on, or says itself. The first one is of async_wrapper: its files outlive the call.
 _KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
 _ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats", "timedout")
@@ -136,6 +137,7 @@ _believing: list[Any] = []  # Ansible's own way to run a module, once it is repl
 def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any, **more: Any) -> dict[str, Any]:
     answer: dict[str, Any] = _believing[0](action, module_name, *args, **more)
     answer.pop("ansible_stats", None)  # set_stats itself asks no host
+    answer |= {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
@@ -180,6 +182,7 @@ def sound(stdout: str) -> dict[str, Any]:
     bounds.fit(answer)
     clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
     bounds.fit(clean)  # once more: a control character is four and more by now
+    clean |= {key: advice.plain(clean[key]) for key in _SHOWN_OF_ALL & clean.keys()}
     if (length := sum(len(json.dumps(clean.get(key))) for key in _NOTICES)) > WARNINGS_LIMIT:
         clean = {key: said for key, said in clean.items() if key not in _NOTICES}
         clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]
@@ -197,6 +200,6 @@ def _plainly() -> Iterator[None]:
         yield
     except AnsibleError as error:
         said = str(error)
-        if said == (plain := printable(said, "\n\t")):
+        if said == (plain := advice.plain(printable(said, "\n\t"))):
             raise
         raise type(error)(plain) from None

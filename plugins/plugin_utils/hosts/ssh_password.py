@@ -74,7 +74,7 @@ def _write(pipe: Path, secret: str) -> None:
 
 
 def to_own_ssh(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment of an ssh that this process starts, in which Ansible's helper answers that ssh and no jump host's.
+    """The environment of an ssh that this process starts: Ansible's helper answers that one, and none to a jump host.
 
     `folder` is this run's own.
     """

@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import instal
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, engine_answer, scan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, bounds, engine_answer, scan
 
 MARKER = opening.ANSWER
 # Root's own, in memory: it is gone after a boot.
@@ -270,6 +270,7 @@ def parse(stdout: str) -> dict[str, Any]:
         # Contents of files and the last lines of a journal have more than one line.
         known = engine_answer.known(answer)
         clean = {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in known.items()}
+        clean |= {key: advice.plain(value) for key, value in clean.items() if key != "diff"}  # that shows files
         bounds.fit(clean)  # as it is kept: what was sent may have been a sixteenth of it
         return clean
     except bounds.TooMuch as error:

