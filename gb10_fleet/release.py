@@ -72,7 +72,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     hosts = {host: answer["release"] for host, answer in answers.items()}
     known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]
     minimums = catalog.load("platforms")["minimum_free_disk"]
-    recipes = verdict.union(hosts)
+    recipes = verdict.shared(hosts, known)
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, answer in answers.items():

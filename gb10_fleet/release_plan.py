@@ -78,8 +78,9 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
     """`answers`: the section release of gb10.fleet.spark_facts, by host."""
-    recipes = verdict.union({host: answer["release"] for host, answer in answers.items()})
-    name = asked(to)["to"]
+    name, said = asked(to)["to"], {host: answer["release"] for host, answer in answers.items()}
+    # The newest is what several know; by its name somebody asks for it.
+    recipes = verdict.shared(said, what.releases) if name == NEWEST else verdict.union(said)
     release = rehearsal.target(name, recipes, what)
     hosts = {}
     for host, answer in answers.items():

@@ -28,6 +28,7 @@ TESTS = (
     "tests/unit/cli/test_enrol.py",
     "tests/unit/cli/test_known_bad.py",
     "tests/unit/cli/test_playbook_events.py",
+    "tests/unit/cli/test_release.py",
     "tests/unit/cli/test_seed.py",
     "tests/unit/cli/test_services_cli.py",
     "tests/unit/cli/test_switch.py",

@@ -44,3 +44,15 @@ def machine(name: str, **changed: Any) -> dict[str, Any]:
     }
     more |= {"command_line": [], "reboot_required": False, "disks": []}
     return {**shared, **more, **KNOWN["machines"][name], **changed}
+
+
+def invented(date: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A fleet, and the same beside `evil`: it says one more release, another text of one, and the newest checker."""
+    mine = [{"file": "x", "sha256": recipe.name, "content": recipe.content} for recipe in RECIPES]
+    asks = {"package": [{"name": "never", "version": "9"}], "firmware": [{"name": "EC", "version": "9", "guid": "x"}]}
+    lies = [{**JULY.content, **asks}]
+    lies += [{**lies[0], "metadata": {**JULY.content["metadata"], "name": "OTA9901", "releaseDate": date}}]
+    claims = [{"file": "x", "sha256": JULY.name, "content": content} for content in lies]
+    evil = machine("a", recipes=claims, packages={**KNOWN["packages"], "nvidia-spark-ota-check": "999"})
+    fleet = {"b": machine("b", recipes=mine), "c": machine("b", recipes=mine), "d": machine("b")}
+    return fleet, {**fleet, "evil": evil}

@@ -14,10 +14,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer,
 def told(answers: Mapping[str, Mapping[str, Any] | None], catalog: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """`answers`: the section release of gb10.fleet.spark_facts, by host; none of a silent host."""
     sound = {host: said for host, said in answers.items() if said and answer.problem(said.get("release")) is None}
-    recipes = verdict.union({host: said["release"] for host, said in sound.items()})
-    digests = {recipe.name: recipe.sha256 for recipe in recipes}
+    recipes = verdict.shared({host: said["release"] for host, said in sound.items()}, catalog)
     found = {}
     for host, said in sound.items():
+        digests = {recipe.name: recipe.sha256 for recipe in verdict.for_host(said["release"], recipes)}
         now = _short(verdict.judge(said["release"], recipes, catalog), digests)
         before: Mapping[str, Any] = said.get("before") or {}
         was = verdict.judge(before, recipes, catalog) if answer.problem(before) is None else None

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -53,25 +55,46 @@ class Verdict:
 
 
 def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, Any]] = ()) -> list[Recipe]:
-    """The recipes of all hosts: one with a newer checker knows releases that the others do not, and its text counts.
+    """The recipes of all hosts: one with a newer checker knows releases that the others do not.
+
+    Of two texts of one recipe that of more hosts counts, else that of the newer checker.
 
     `known`: what is known without a host, for fleets whose hosts have no recipes.
     """
     found = {content["metadata"]["name"]: Recipe(content) for content in known}
-    for host in sorted(hosts.values(), key=_checker):
-        found |= {
-            each["content"]["metadata"]["name"]: Recipe(each["content"], each["sha256"]) for each in host["recipes"]
-        }
+    said = [
+        (json.dumps(each["content"], sort_keys=True), _checker(host), each)
+        for host in hosts.values()
+        for each in host["recipes"]
+    ]
+    alike = Counter(text for text, *_ in said)
+    for *_, each in sorted(said, key=lambda one: (alike[one[0]], one[1])):
+        found[each["content"]["metadata"]["name"]] = Recipe(each["content"], each["sha256"])
     return sorted(found.values(), key=lambda recipe: recipe.date)
+
+
+def shared(hosts: Mapping[str, Mapping[str, Any]], catalog: Mapping[str, Any]) -> list[Recipe]:
+    """Those of `union` that others are judged by: two hosts say them, or the catalog knows the release.
+
+    Else one host could invent a release, and all others would be behind it. `catalog`: catalog/releases.yml.
+    """
+    known = {name for row in catalog["releases"] for name in (row["name"], row["external_name"])}
+    told = Counter(name for host in hosts.values() for name in {_name(each) for each in host["recipes"]})
+    return [one for one in union(hosts) if len(hosts) == 1 or told[one.name] > 1 or one.name in known]
+
+
+def _name(said: Mapping[str, Any]) -> str:
+    return str(said["content"]["metadata"]["name"])
 
 
 def for_host(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> list[Recipe]:
     """Those of all hosts for one of them: what it has itself, in its own text. Others may say what they like."""
     named = {recipe.name: recipe for recipe in union({"": host})}
-    mine = [named.get(recipe.name, recipe) for recipe in recipes]
     # With the same text it stays the same object: what follows from it is computed once for all hosts.
-    same = [theirs if theirs.content == own.content else own for theirs, own in zip(recipes, mine, strict=True)]
-    return sorted(same, key=lambda recipe: recipe.date)
+    for theirs in recipes:
+        if theirs.content == named.get(theirs.name, theirs).content:
+            named[theirs.name] = theirs
+    return sorted(named.values(), key=lambda recipe: recipe.date)
 
 
 def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
@@ -91,7 +114,7 @@ def judge(
     """
     recipes = for_host(host, recipes)
     found = _judged(host, recipes, catalog, minimums)
-    names = {each["content"]["metadata"]["name"] for each in host["recipes"]}
+    names = {_name(each) for each in host["recipes"]}
     own = [recipe for recipe in recipes if recipe.name in names]
     if found.state in _GOOD and len(own) < len(recipes) and scores.newest(own):
         alone = _judged(host, own, catalog, minimums)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import operator
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, release
-from tests.support.release_machines import RECIPES, machine
+from gb10_fleet import cli, release, release_plan
+from tests.support.attacker import tally
+from tests.support.release_machines import RECIPES, invented, machine, simulated
 
 OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
 SILENT = {
@@ -63,6 +66,7 @@ JULY = {
     "release": "OTA2607", "set": "ubuntu24.04-580.159.03-6.17.0-1022", "set_move": NOTHING, "rest": NOTHING,
     "offers_back": True, "lists_age_s": 3 * 86400,
 }  # fmt: skip
+KNOWN = release_plan.known(catalog.load("releases"), {})
 
 
 def plan(answers: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -82,6 +86,18 @@ def test_the_plan_of_a_fleet() -> None:
     assert lines[1].split() == ["host", "state", "packages", "firmware", "download", "time", "reboots", "set"]
     assert "    stays torn: firmware SOCFW stays SBP:R:2.152.15, wanted 2.155.11: fwupd offers none" in lines
     assert "    apt's lists are 3 days old: newer packages are not in them" in lines
+
+
+def test_a_release_that_one_host_invents_changes_the_plan_of_nobody_else() -> None:
+    """All others were behind it, and apt had been asked about another one."""
+    found = []
+    for hosts in invented("9999-01-01"):
+        answers = {name: {"release": host, "cluster": "", "rehearsal": simulated()} for name, host in hosts.items()}
+        found.append([release.judged(answers), release_plan.planned(answers, "newest", KNOWN)])
+    alone, beside = found
+    assert all(document["hosts"].pop("evil") for document in beside)
+    tally("a host invents a release, and others are judged by it", 2, sum(map(operator.ne, alone, beside)))
+    assert beside == alone and alone[1]["hosts"]["b"]["state"] != "unknown"
 
 
 def test_a_release_that_there_is_not_is_told_which_there_are() -> None:

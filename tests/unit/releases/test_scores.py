@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 
 from tests.support.attacker import tally
-from tests.support.release_machines import APRIL, CAPSULE, JULY, KNOWN, MAY, OF_NVIDIA, RECIPES, device, machine
+from tests.support.release_machines import (
+    APRIL,
+    CAPSULE,
+    JULY,
+    KNOWN,
+    MAY,
+    OF_NVIDIA,
+    RECIPES,
+    device,
+    invented,
+    machine,
+)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +223,31 @@ def test_a_recipe_of_another_host_makes_nobody_better(name: str) -> None:
     beside = verdict.judge(good, verdict.union({"good": good, "evil": evil}), catalogs)
     tally("a host makes another one look up to date", 1, int(beside != alone))
     assert beside == alone and alone.state == verdict.WAITING
+
+
+@pytest.mark.parametrize("date", ["9999-01-01", "2026-08-01"])
+def test_a_release_that_one_host_invents_puts_nobody_behind(date: str) -> None:
+    known, judged = catalog.load("releases"), []
+    for hosts in invented(date):
+        recipes = verdict.shared(hosts, known)
+        told = evidence.told({name: {"release": host} for name, host in hosts.items()}, known)
+        judged.append({name: (verdict.judge(host, recipes, known), told[name]) for name, host in hosts.items()})
+    alone, beside = judged
+    assert beside.pop("evil")
+    tally("a host invents a release, and others are judged by it", 1, int(beside != alone))
+    assert beside == alone
+
+
+def test_a_release_counts_for_who_knows_it_and_where_two_do_for_all() -> None:
+    new = {"metadata": {**JULY.content["metadata"], "name": "OTA2611", "releaseDate": "2026-11-01"}, "package": []}
+    first, second = (
+        machine("b", recipes=[{"file": "x", "sha256": "1", "content": content} for content in (JULY.content, new)])
+        for _ in range(2)
+    )
+    known, third = catalog.load("releases"), machine("b", recipes=[])
+    one, two = (verdict.shared(of, known) for of in ({"a": first, "c": third}, {"a": first, "b": second}))
+    names = [[recipe.name for recipe in found] for found in (verdict.for_host(first, one), one, two)]
+    assert names == [["OTA2607", "OTA2611"], ["OTA2607"], ["OTA2607", "OTA2611"]]
 
 
 def test_what_follows_from_recipes_alone_is_computed_once_for_all_hosts() -> None:
