@@ -16,6 +16,7 @@ from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.switch.planning import Change
 
 LINK_S, POLL_S = 60.0, 2.0  # a port with a new speed needs half a minute
+LOST_S = 60.0  # on the way back, for answers that a switch does not give; then it is asked no more
 Faults = frozenset[tuple[str, str]]  # where, and what
 Prove = Callable[[], Faults]
 Say = Callable[[str], None]
@@ -78,12 +79,17 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 def _return(ports: Ports, touched: Iterable[Change], applied: Applied, say: Say) -> None:
+    lost_s = 0.0
     for change in reversed(list(touched)):
+        began = time.monotonic()
         try:
+            if lost_s > LOST_S:
+                raise NotProven("the switch gives no answer")
             ports.set(change.port, change.old)
             applied.returned.append(change.port)
             say(f"{change.port}: as it was before")
         except Exception as error:
+            lost_s += time.monotonic() - began
             applied.stuck.append(change.back)
             say(f"{change.port} could not be set back: {printable(str(error))[:200]}; on the switch: {change.back}")
 

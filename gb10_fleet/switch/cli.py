@@ -170,13 +170,13 @@ class _Ports:
     def set(self, name: str, values: Mapping[str, str]) -> None:
         from gb10_fleet.switch import routeros
 
-        with routeros.session(self._switch, self._account) as switch:
+        with routeros.session(self._switch, self._account, routeros.STEP_S) as switch:
             switch.set(name, values)
 
     def running(self, name: str) -> bool:
         from gb10_fleet.switch import routeros
 
-        with routeros.session(self._switch, self._account) as switch:
+        with routeros.session(self._switch, self._account, routeros.STEP_S) as switch:
             return switch.running(name)
 
 

@@ -26,6 +26,7 @@ _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _RATE = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(G|M)(?:bps)?(?:-.*)?")
 _BYTES, _SECONDS, _ROWS, _TEXT, _LARGEST = 8 * 2**20, 30.0, 4096, 1200, 2**63
 _WHOLE_S = 60.0  # for all commands of one connection; a reading has ten, and takes some seconds
+STEP_S = 10.0  # the same where a port is set or looked at: three commands at most
 # Settings of a port that a plan may change, as RouterOS calls them.
 SETTINGS = (
     *("mtu", "l2mtu", "rx-flow-control", "tx-flow-control"),
@@ -80,8 +81,8 @@ class State:
 class _Bounded:
     """A socket whose peer may say so many bytes in so many seconds, for each command, and for all of them."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._last = sock, time.monotonic() + _WHOLE_S
+    def __init__(self, sock: socket.socket, whole_s: float) -> None:
+        self._sock, self._last = sock, time.monotonic() + whole_s
         self.begin()
 
     def begin(self) -> None:
@@ -189,8 +190,11 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def session(switch: Switch, account: Account) -> Iterator[Session]:
-    """Log in, over TLS with the certificate that the inventory names. Nothing is sent before it was seen."""
+def session(switch: Switch, account: Account, whole_s: float | None = None) -> Iterator[Session]:
+    """Log in, over TLS with the certificate that the inventory names. Nothing is sent before it was seen.
+
+    `whole_s`: how long all of it may take once it is connected.
+    """
     try:
         import librouteros
         from librouteros.exceptions import TrapError
@@ -199,7 +203,8 @@ def session(switch: Switch, account: Account) -> Iterator[Session]:
     opened: list[_Bounded] = []
 
     def wrap(sock: socket.socket) -> Any:
-        opened.append(_Bounded(sock if switch.plain else _encrypted(sock, switch.certificate)))
+        secure = sock if switch.plain else _encrypted(sock, switch.certificate)
+        opened.append(_Bounded(secure, whole_s or _WHOLE_S))
         return opened[0]
 
     where = f"{switch.address}:{switch.port}"

@@ -7,17 +7,20 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gb10_fleet.switch import routeros
+from gb10_fleet.switch import applying, cli, routeros
+from gb10_fleet.switch.planning import Change
 from gb10_fleet.switch.settings import Account, Switch
 from lab import routeros as lab
 from tests.support.attacker import tally
@@ -155,6 +158,43 @@ def test_all_sentences_together_have_an_end(monkeypatch: pytest.MonkeyPatch) -> 
         switch.read()
     tally("a switch that drips", 1, int(len(said) > 5))
     assert len(said) <= 5
+
+
+def test_a_switch_that_drips_holds_up_no_change_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting a port, looking at it and setting it back took a minute each, for each port."""
+    asked: list[float | None] = []
+
+    def session(_switch: Switch, _account: Account, whole_s: float | None = None) -> NoReturn:
+        asked.append(whole_s)
+        raise routeros.Silent("it has not come to an end in its time")
+
+    monkeypatch.setattr(routeros, "session", session)
+    ports = cli._Ports(at(1), READER)
+    for ask in (lambda: ports.set("a", {}), lambda: ports.running("a")):
+        with pytest.raises(routeros.Silent):
+            ask()
+    tally("a switch that drips", 2, sum(each != routeros.STEP_S for each in asked))
+    assert asked == [routeros.STEP_S] * 2 and routeros.STEP_S <= 10
+
+
+def test_the_way_back_asks_a_switch_that_gives_no_answer_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(applying, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    asked: list[str] = []
+
+    class Lost:
+        def set(self, name: str, values: Mapping[str, str]) -> None:
+            asked.append(name)
+            raise routeros.Silent("it has not come to an end in its time")
+
+        def running(self, name: str) -> bool:
+            raise routeros.Silent(name)
+
+    said, applied = list[str](), applying.Applied()
+    touched = [Change(f"p{number}", {}, {"mtu": "1500"}) for number in range(30)]
+    applying._return(Lost(), touched, applied, said.append)
+    tally("a switch that drips", 1, int(len(asked) > 3))
+    assert asked == ["p29", "p28", "p27"] and len(applied.stuck) == len(said) == 30
 
 
 def test_too_many_rows_are_refused() -> None:
