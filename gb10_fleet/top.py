@@ -160,21 +160,26 @@ class Fleet:
         for one in shown:
             table.add_row(*(Text(printable(cell), "red" if one.silent else "") for cell in _cells(one)))
         texts = [
-            Text(printable(f"{one.host}: {text}"), _COLOURS[severity]) for one in shown for text, severity in _more(one)
+            [Text(printable(f"{one.host}: {text}"), _COLOURS[severity]) for text, severity in _more(one)]
+            for one in shown
         ]
-        if not texts:
+        if not any(texts):
             return Group(table)
         above = Group(table, Text("why, and how to fix it: gb10 why HOST"))
         return Group(above, *_fitting(texts, console, console.height - len(console.render_lines(above))))
 
 
-def _fitting(texts: Sequence[Text], console: Console, height: int) -> Iterator[Text]:
-    """As many from the first on as so many lines hold, and how many are left."""
-    ends = list(itertools.accumulate(len(text.wrap(console, console.width)) for text in texts))
-    fit = len(texts) if ends[-1] <= height else sum(end < height for end in ends)
-    yield from texts[:fit]
-    if fit < len(texts):
-        yield Text(f"and {len(texts) - fit} more")
+def _fitting(texts: Sequence[Sequence[Text]], console: Console, height: int) -> Iterator[Text]:
+    """As many as so many lines hold, and how many are left. Where not all fit, who says much comes last."""
+    tall = {id(text): len(text.wrap(console, console.width)) for own in texts for text in own}
+    if sum(tall.values()) > height:
+        texts = sorted(texts, key=lambda own: sum(tall[id(text)] for text in own))
+    flat = [text for own in texts for text in own]
+    ends = list(itertools.accumulate(tall[id(text)] for text in flat))
+    fit = len(flat) if ends[-1] <= height else sum(end < height for end in ends)
+    yield from flat[:fit]
+    if fit < len(flat):
+        yield Text(f"and {len(flat) - fit} more")
 
 
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 LATEST = "latest"
 _CELL = 500  # characters
+_Name, _Row = TypeVar("_Name"), TypeVar("_Row")
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -33,6 +34,15 @@ def cleaned(value: Any, keep: str = "") -> Any:
 def some(names: Sequence[str], most: int = 3) -> str:
     """The first of these names, and how many more there are: a fleet's would fill the screen."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def shares(of: Mapping[_Name, Sequence[_Row]], most: int) -> tuple[dict[_Name, Sequence[_Row]], int]:
+    """The first rows of each, so many together, and how many are left out: who has many gives way to all others."""
+    left, shown = most, dict[_Name, Sequence[_Row]]()
+    for number, name in enumerate(sorted(of, key=lambda each: len(of[each]))):
+        shown[name] = of[name][: left // (len(of) - number)]
+        left -= len(shown[name])
+    return {name: shown[name] for name in of}, sum(map(len, of.values())) - (most - left)
 
 
 def counted(number: int, word: str) -> str:

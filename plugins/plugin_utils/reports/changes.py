@@ -33,11 +33,18 @@ def of_fleet(changes: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[st
 
 def fleet_lines(changes: Mapping[str, Iterable[Mapping[str, Any]]], more: str) -> list[str]:
     """Its rows for a terminal. `more` says where those are that do not fit."""
-    rows = of_fleet(changes)
+    rows: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in of_fleet(changes):
+        rows.setdefault(tuple(row["hosts"]), []).append(row)
+    shown, left = output.shares(rows, FLEET_LINES)
     said = columns(
-        [(output.some(row["hosts"]), row["role"], row["resource"], row["what"]) for row in rows[:FLEET_LINES]]
+        [
+            (output.some(row["hosts"]), row["role"], row["resource"], row["what"])
+            for own in shown.values()
+            for row in own
+        ]
     )
-    return [*said, *([f"... and {len(rows) - FLEET_LINES} lines more: {more}"] if len(rows) > FLEET_LINES else [])]
+    return [*said, *([f"... and {left} lines more: {more}"] if left else [])]
 
 
 def _by_resource(changes: Iterable[Mapping[str, Any]]) -> dict[Place, str]:

@@ -163,9 +163,10 @@ def _whole_clusters(
 
 def table(document: Mapping[str, Any]) -> str:
     """Return what differs and who is silent, one line each, and what to do next."""
-    lines = columns(row for host, record in document["hosts"].items() for row in _rows(host, record))
-    if len(lines) > TABLE_LINES:
-        lines[TABLE_LINES:] = [f"... and {len(lines) - TABLE_LINES} lines more, in {DOCUMENT}"]
+    rows = {host: [*_rows(host, record)] for host, record in document["hosts"].items()}
+    shown, more = output.shares({host: own for host, own in rows.items() if own}, TABLE_LINES)
+    lines = columns(row for own in shown.values() for row in own)
+    lines += [f"... and {more} lines more, in {DOCUMENT}"] if more else []
     return "\n".join([_summary(document), *lines, *_advice(document)])
 
 

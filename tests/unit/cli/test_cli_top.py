@@ -183,6 +183,21 @@ def test_what_is_kept_of_a_host_has_a_bound_in_bytes_too() -> None:
     assert len(fleet._looks["spark-a"]) == 1, "the last one is shown"
 
 
+def test_one_host_crowds_no_other_out_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = top.Fleet(every_s=2)
+    for number in range(3):
+        fleet.take({"host": f"spark-{number}", "look": look(NOW)})
+    monkeypatch.setattr(
+        top, "_more", lambda one: [("x" * 200, "warn")] * 40 if one.host == "spark-0" else [("is hot", "warn")]
+    )
+    console = Console(width=80, height=24, record=True, file=io.StringIO())
+    console.print(fleet.draw(console))
+    said = console.export_text()
+    lost = [host for host in ("spark-1", "spark-2") if f"{host}: is hot" not in said]
+    tally("a host's own lines crowd those of the others out", 2, len(lost))
+    assert not lost and said.splitlines()[-1].startswith("and ")
+
+
 def test_a_window_ends_with_how_much_does_not_fit() -> None:
     fleet = top.Fleet(every_s=2)
     hot = look(NOW, gpu=gpu(208, 4.5, 0, temperature_c=97.0))

@@ -7,6 +7,8 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
+from tests.support.attacker import tally
+
 
 def change(resource: str, action: str, detail: str = "", role: str = "docker") -> dict[str, str]:
     return {"role": role, "resource": resource, "action": action, "detail": detail}
@@ -68,3 +70,13 @@ def test_what_docker_leaves_is_listed_only_where_it_was_removed() -> None:
     assert changes.left_behind([change("package:docker-ce", "install"), change("file:/a", "remove")], known) == []
     left = changes.left_behind([change("file:/usr/local/sbin/gb10-vllm", "remove")], known)
     assert all(any(name in text for text in left) for name in ("/var/cache/gb10-compiled", "/root/.ansible_async"))
+
+
+def test_one_host_crowds_no_other_out() -> None:
+    """It has 10,000 changes, and comes first."""
+    fleet = {"a": [change(f"file:/x/{number}", "create") for number in range(10_000)]}
+    fleet |= {host: [change(f"file:/own/{host}", "update")] for host in ("b", "c")}
+    said = changes.fleet_lines(fleet, "the report")
+    lost = [host for host in ("b", "c") if not any(f"/own/{host}" in line for line in said)]
+    tally("a host's own lines crowd those of the others out", 2, len(lost))
+    assert not lost and len(said) == changes.FLEET_LINES + 1 and said[-1] == "... and 9942 lines more: the report"

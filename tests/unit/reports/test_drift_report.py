@@ -22,6 +22,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report im
 )
 
 ME = RUN.partition(" ")[0]
+
+from tests.support.attacker import tally
+
 SCHEMA = json.loads((Path(drift_report.__file__).parent / "schemas/drift.schema.json").read_text())
 NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
 CHANGE = {"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}
@@ -196,6 +199,15 @@ def test_a_table_stays_readable() -> None:
     lines = table(document(a=many)).splitlines()
     assert len(lines) < 210
     assert "300 lines more, in drift.json" in lines[-2]
+
+
+def test_one_host_crowds_no_other_out_of_the_table() -> None:
+    many = judged(changes=[{**CHANGE, "resource": f"file:/etc/{number}"} for number in range(10_000)])
+    one = judged(changes=[{**CHANGE, "resource": "file:/own"}])
+    lines = table(document(a=many, b=one, c=one)).splitlines()
+    lost = [host for host in ("b", "c") if not any(line.split()[0] == host for line in lines)]
+    tally("a host's own lines crowd those of the others out", 2, len(lost))
+    assert not lost and len(lines) < 210
 
 
 def test_a_table_ends_with_the_command_that_repairs() -> None:
