@@ -21,10 +21,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report im
     write,
 )
 
-ME = RUN.partition(" ")[0]
-
 from tests.support.attacker import tally
 
+ME = RUN.partition(" ")[0]
 SCHEMA = json.loads((Path(drift_report.__file__).parent / "schemas/drift.schema.json").read_text())
 NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
 CHANGE = {"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}
