@@ -53,7 +53,9 @@ class CallbackModule(CallbackBase):
     def _send(self, event: str, **data: Any) -> None:
         if self._pipe is None:
             return
-        line = memoryview(json.dumps({"event": event, "event_data": data}, default=str).encode() + b"\n")
+        # Of bytes that are no UTF-8, in a banner of ssh, Ansible makes characters that no file and no database takes.
+        text = json.dumps({"event": event, "event_data": data}, default=str, ensure_ascii=False)
+        line = memoryview(text.encode(errors="replace") + b"\n")
         try:
             while line:
                 line = line[os.write(self._pipe, line) :]

@@ -167,7 +167,7 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
         for task in found
         if task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
     )
-    assert refusing == {"converge": 3, "undo": 2, "wish": 1, "services": 1, "fetch": 1, "reboot": 3, "benchmark": 2,
+    assert refusing == {"converge": 3, "undo": 2, "wish": 2, "services": 1, "fetch": 1, "reboot": 3, "benchmark": 2,
                         "retire": 3, "power_refuse": 3}  # fmt: skip
     for name in refusing:
         for task in tasks[name]:

@@ -20,6 +20,8 @@ import yaml
 from gb10_fleet import ansible_runs, playbook, stopping
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks
+from gb10_fleet.rollout.journal import Journal
+from gb10_fleet.rollout.waves import FleetHost, Wave
 from tests.support.attacker import Compared, tally
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +113,29 @@ def test_who_asks_another_host_that_does_not_answer_is_not_silent_itself(play: P
     outcome, report = play({**task, "delegate_to": "spark-c"}, said("hello"))
     assert (outcome, report.messages, report.silent) == (Outcome.done, {}, {})
     assert play({**task, "ignore_errors": False})[1].silent.keys() == {"spark-a", "spark-b"}, "of themselves"
+
+
+def test_bytes_that_are_no_text_end_no_rollout(play: Play, tmp_path: Path) -> None:
+    """Ansible made characters of them that the journal cannot keep: it ended for all hosts, in the middle of a wave."""
+    ssh = tmp_path / "ssh"
+    said = rb"banner \377\376\nssh: connect to host h port 22: No route to host\n"
+    ssh.write_bytes(b"#!/bin/sh\nprintf '%b' '" + said + b"' >&2; exit 255\n")
+        b"#!/bin/sh\nprintf 'banner \\377\\376\\nssh: connect to host h port 22: No route to host\\n' >&2; exit 255\n"
+    )
+    ssh.chmod(0o755)
+    way = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh), "ansible_host": "192.0.2.9"}
+    _, report = play({"ansible.builtin.raw": "true", "vars": way, "when": "inventory_hostname == 'spark-a'"})
+    bad = gate.work(["spark-a"], report)
+    assert bad["spark-a"][0] == "unreachable" and "No route to host" in str(bad)
+    hosts, waves = [FleetHost("spark-a"), FleetHost("spark-b")], [Wave(1, ("spark-a", "spark-b"), ())]
+    with Journal(tmp_path / "state", write=True) as journal:
+        run = journal.begin("rollout", {}, {}, hosts, waves)
+        try:
+            journal.end_step(run, 1, 0, bad, report.changes, None)
+        except UnicodeError:
+            tally("a host ends the journal of a rollout", 1, 1)
+            raise
+    tally("a host ends the journal of a rollout", 1, 0)
 
 
 def test_what_fails_for_all_of_them_is_told_apart(play: Play) -> None:
