@@ -120,8 +120,6 @@ def test_bytes_that_are_no_text_end_no_rollout(play: Play, tmp_path: Path) -> No
     ssh = tmp_path / "ssh"
     said = rb"banner \377\376\nssh: connect to host h port 22: No route to host\n"
     ssh.write_bytes(b"#!/bin/sh\nprintf '%b' '" + said + b"' >&2; exit 255\n")
-        b"#!/bin/sh\nprintf 'banner \\377\\376\\nssh: connect to host h port 22: No route to host\\n' >&2; exit 255\n"
-    )
     ssh.chmod(0o755)
     way = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh), "ansible_host": "192.0.2.9"}
     _, report = play({"ansible.builtin.raw": "true", "vars": way, "when": "inventory_hostname == 'spark-a'"})
