@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Answer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
 from gb10_fleet import passwords
 from gb10_fleet.playbook import Order, Report, run
@@ -97,7 +98,7 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
             raise
         except (OSError, http.client.HTTPException) as error:
             tunnel.terminate()
-            raise NoWay(heard.last_words() or str(error)) from None
+            raise NoWay(advice.plain(heard.last_words() or str(error))) from None
         finally:
             connection.close()
             tunnel.terminate()
@@ -171,7 +172,7 @@ def _piece(data: bytes) -> tuple[str, str] | None:
     try:
         said = json.loads(data)
         if "error" in said:
-            raise NoWay(f"the model stopped: {said['error']}")
+            raise NoWay(f"the model stopped: {advice.plain(str(said['error']))}")
         delta = said["choices"][0]["delta"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):  # the last one is no JSON
         return None
@@ -191,4 +192,4 @@ def _refused(status: int, body: bytes) -> str:
     except (ValueError, AttributeError, RecursionError):
         text = body.decode(errors="replace").strip()
     fix = {401: ". Fix: its key is vllm_api_key in the inventory; gb10 site brings it to the host"}.get(status, "")
-    return f"the service answered {status}: {text}{fix}"
+    return f"the service answered {status}: {advice.plain(text)}{fix}"

@@ -31,6 +31,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 ANSWER_LIMIT, ERRORS_LIMIT = bounds.ANSWER_LIMIT, bounds.ERRORS_LIMIT
@@ -147,9 +148,9 @@ class Typist:
             more = next(filter(None, map(self.message.reply, reply.stdout.splitlines())), None)
             return self._call(more) if more else reply
         except AnsibleConnectionFailure as error:
-            return Reply(self.host, SSH_FAILED, "", str(error))
+            return Reply(self.host, SSH_FAILED, "", printable(str(error), "\n\t"))
         except AnsibleError as error:  # a wrong password, for example
-            return Reply(self.host, REFUSED, "", str(error))
+            return Reply(self.host, REFUSED, "", printable(str(error), "\n\t"))
 
     def _call(self, program: bytes) -> Reply:
         """Ansible's plugins close standard input behind what they send, so what the host lacks takes a second call."""

