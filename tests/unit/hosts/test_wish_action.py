@@ -61,7 +61,7 @@ def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
 def test_a_host_that_refuses_or_is_silent_keeps_its_own_cluster_as_it_is(run: Run, kind: str) -> None:
     """It ended the stop for the clusters of all others, too."""
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
-    wanted = ("Refuse what", "Leave a cluster", "Have it stand still, or")
+    wanted = ("Refuse what", "Refuse a cluster", "Have it stand still, or")
     play["tasks"] = [task for task in play["tasks"] if task["name"].startswith(wanted)]
     one = {"hosts": {"spark-serving": {}, f"spark-{kind}": {}}, "vars": {"gb10_cluster": "one"}}
     (run.tmp_path / "one.yml").write_text(yaml.safe_dump({"one": one}))
