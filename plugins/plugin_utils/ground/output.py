@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 LATEST = "latest"
 _CELL = 500  # characters
-_Name, _Row = TypeVar("_Name"), TypeVar("_Row")
+_Name = TypeVar("_Name")
+_Row = TypeVar("_Row")
 
 
 def printable(text: str, keep: str = "") -> str:
