@@ -67,8 +67,8 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
         for host in hosts.values()
         for each in host["recipes"]
     ]
-    alike = Counter(text for text, *_ in said)
-    for *_, each in sorted(said, key=lambda one: (alike[one[0]], one[1])):
+    alike = Counter(text for text, *__ in said)
+    for *__, each in sorted(said, key=lambda one: (alike[one[0]], one[1])):
         found[each["content"]["metadata"]["name"]] = Recipe(each["content"], each["sha256"])
     return sorted(found.values(), key=lambda recipe: recipe.date)
 
