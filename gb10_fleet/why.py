@@ -10,11 +10,10 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Load
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort, limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 EVERY_S = 5  # between two samples of a long watch
 _READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
@@ -43,9 +42,9 @@ def answers(results: Mapping[str, Mapping[str, Any]], days: float, lost: dict[st
     found: list[Answer] = []
     for host, reading in readings.items():
         try:
-            with bounds.work():
+            with effort.work():
                 found.append(answer(host, reading, rules, days))
-        except bounds.TooMuch as error:
+        except effort.TooMuch as error:
             lost.setdefault(host, []).append(f"{host}: {error}")
     return [replace(one, cold_power=cold_power(one, plugs.get(one.host))) for one in found]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort, notify, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host, scan, target, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify_action
 
@@ -109,7 +109,7 @@ def _record(
     reply: scan.Reply, timeout_s: float, cluster: str, consented: Callable[[str], bool], size: int, others: bool
 ) -> drift_report.Record:
     try:
-        with bounds.work():
+        with effort.work():
             try:
                 answer = transport.parse(reply.stdout)
             except schema.WrongFact:
@@ -117,7 +117,7 @@ def _record(
             except ValueError:
                 answer = None  # the report says why
             return drift_report.judge(reply, answer, timeout_s, cluster, consented, size, others)
-    except (schema.WrongFact, bounds.TooMuch) as error:
+    except (schema.WrongFact, effort.TooMuch) as error:
         return drift_report.garbled(printable(str(error)), cluster)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host, sections
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import Said
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
@@ -36,7 +36,7 @@ class ActionModule(ModuleFront):
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         if "against_a_boot" in result:  # a person follows its ways out: they are made here, of values that were checked
             known = {key: result[key] for key in ("kernel", "packages", "driver")}
-            with bounds.named(self._asked), bounds.work():
+            with bounds.named(self._asked), effort.work():
                 result["against_a_boot"] = coherence.against_the_next_boot(known)
         if "cluster" in result:  # a host could name that of others
             result["cluster"] = self._task.args.get("cluster", "")

@@ -1,8 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How much a host may send, and how long what it sends may be worked on. A sick or hostile one must not eat the
-controller's memory, disk or time.
+"""How much a host may send. A sick or hostile one must not eat the controller's memory, disk or time.
 
 `scan` reads its own pipes and counts. Ansible's connection plugins collect all that comes. So a process that asks one
 host gets a bound on its memory, and where one process asks many hosts (`scan.Typist`), the plugin's pipes count.
@@ -12,11 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -26,7 +22,7 @@ from typing import IO, Any
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import connection_loader
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import ssh_password
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
@@ -36,84 +32,15 @@ VALUES_LIMIT = schema.MOST_VALUES
 DEPTH_LIMIT = 50  # a real answer has 10
 TOO_DEEP = "its answer is nested too deeply"
 CHUNK = 2**16
-MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
-WORK_LIMIT_S = 30.0  # of computing for what one host says; a real answer takes less than one
-
-
-class TooMuch(Exception):
-    """A host sent more than it may; the text says what."""
-
-
-def too_much(stream: str, limit: int) -> str:
-    return f"it wrote more than {limit / 2**20:g} MiB to {stream}, and was not read to the end"
-
-
-@contextlib.contextmanager
-def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
-    """What runs within may take so many bytes more than now; TooMuch where it wants more.
-
-    Only what is written to counts, so a proxy command that reserves address space runs all the same.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    taken = _taken()
-    if taken is None:
-        yield
-        return
-    own = taken + limit if soft == resource.RLIM_INFINITY else min(soft, taken + limit)
-    resource.setrlimit(resource.RLIMIT_DATA, (own, hard))
-    try:
-        yield
-    except MemoryError:
-        raise TooMuch(too_much("standard output or error", limit)) from None
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-@contextlib.contextmanager
-def work(limit_s: float | None = None) -> Iterator[None]:
-    """What runs within may compute for so long, WORK_LIMIT_S by default; TooMuch where it wants more.
-
-    Only what is computed counts, so a slow machine or a wait is no fault of the host. Nothing within something else; in
-    a thread nothing is counted, for a signal reaches the main one alone.
-    """
-    limit_s = limit_s or WORK_LIMIT_S
-    text = f"what it says takes more than {limit_s:g} s of computing, and was left"
-    with _timed(signal.SIGPROF, signal.ITIMER_PROF, limit_s, text):
-        yield
-
-
-@contextlib.contextmanager
-def wait(limit_s: float) -> Iterator[None]:
-    """What runs within may last so long, waits counted; TooMuch where it wants more. As `work`, in the main thread."""
-    with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
-        yield
-
-
-@contextlib.contextmanager
-def _timed(number: signal.Signals, timer: int, limit_s: float, text: str) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise TooMuch(text)
-
-    before = signal.signal(number, end)
-    signal.setitimer(timer, limit_s, 1)  # again, should somebody within take it for an error of his
-    try:
-        yield
-    finally:
-        signal.setitimer(timer, 0)
-        signal.signal(number, before)
 
 
 @contextlib.contextmanager
 def named(host: str) -> Iterator[None]:
     """A call to one host, whose answer Ansible collects; the host fails where it sends too much."""
     try:
-        with memory():
+        with effort.memory():
             yield
-    except TooMuch as error:
+    except effort.TooMuch as error:
         raise AnsibleActionFail(f"{host}: {error}; see on the host what writes so much, then run again") from None
 
 
@@ -128,13 +55,13 @@ def fit(said: object) -> None:
         values += len(level)
         length += sum(map(_taken_by, level))
         if length > ANSWER_LIMIT:
-            raise TooMuch(too_much("standard output or error", ANSWER_LIMIT))
+            raise effort.TooMuch(effort.too_much("standard output or error", ANSWER_LIMIT))
         if values > VALUES_LIMIT:
-            raise TooMuch(f"its answer has more than {VALUES_LIMIT} values")
+            raise effort.TooMuch(f"its answer has more than {VALUES_LIMIT} values")
         level = list(islice(_within(level), VALUES_LIMIT + 1))
         if not level:
             return
-    raise TooMuch(TOO_DEEP)
+    raise effort.TooMuch(TOO_DEEP)
 
 
 def _taken_by(value: object) -> int:
@@ -199,12 +126,3 @@ class _Pipe:
         chunk = os.read(self._pipe.fileno(), CHUNK)
         self._left -= len(chunk)
         return chunk
-
-
-def _taken() -> int | None:
-    """Bytes of data of this process; None where the system is no Linux."""
-    try:
-        rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return int(rows["VmData"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None

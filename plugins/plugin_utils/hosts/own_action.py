@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, bounds
 
@@ -87,11 +87,11 @@ class OwnAction(ActionBase):
 
     def _low_level_execute_command(self, *args: Any, **more: Any) -> dict[str, Any]:
         bounds.count_pipes_of(type(self._connection))
-        with bounds.memory(), _plainly():
+        with effort.memory(), _plainly():
             done: dict[str, Any] = super()._low_level_execute_command(*args, **more)  # type: ignore[no-untyped-call]
             bounds.fit(done.get("stdout"))
             if len(errors := str(done.get("stderr") or "")) > bounds.ERRORS_LIMIT:
-                raise bounds.TooMuch(bounds.too_much("standard error", bounds.ERRORS_LIMIT))
+                raise effort.TooMuch(effort.too_much("standard error", bounds.ERRORS_LIMIT))
         return {**done, "stderr": printable(errors, "\n\t")}
 
     def _parse_returned_data(self, res: dict[str, Any], profile: str) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def sound(stdout: str) -> dict[str, Any]:
     try:
         answer = json.loads(line)
     except RecursionError:
-        raise bounds.TooMuch(bounds.TOO_DEEP) from None
+        raise effort.TooMuch(bounds.TOO_DEEP) from None
     bounds.fit(answer)
     clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
     bounds.fit(clean)  # once more: a control character is four and more by now

@@ -19,11 +19,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import N
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
 CATALOGS = (
     *("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory", "thresholds"),
@@ -114,9 +114,9 @@ def judge(
 ) -> dict[str, Any]:
     """The doctor's result for the host that gave this answer, or none, for the reason of `failure`."""
     try:
-        with bounds.work():
+        with effort.work():
             return _judged(asked, answer, failure, refuse=refuse)
-    except bounds.TooMuch as error:
+    except effort.TooMuch as error:
         return _judged(asked, None, asked.failure(str(error), answered=True), refuse=refuse)
 
 

@@ -31,6 +31,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
@@ -369,12 +370,12 @@ def _shown(begin: bytes, length: int) -> str:
     said = begin.decode(errors="replace")
     if length <= ERRORS_LIMIT:
         return said
-    return f"{said[:SHOWN_OF_ERRORS]} ... {bounds.too_much('standard error', ERRORS_LIMIT)}\n"
+    return f"{said[:SHOWN_OF_ERRORS]} ... {effort.too_much('standard error', ERRORS_LIMIT)}\n"
 
 
 def _cut(answer: bytes) -> str:
     """What to say of an answer that was too long."""
-    return f"\n{bounds.too_much('standard output', ANSWER_LIMIT)}\n" if len(answer) > ANSWER_LIMIT else ""
+    return f"\n{effort.too_much('standard output', ANSWER_LIMIT)}\n" if len(answer) > ANSWER_LIMIT else ""
 
 
 def _attempt(target: Target, deadline: float) -> Reply:

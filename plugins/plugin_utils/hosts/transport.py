@@ -28,7 +28,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort, programs, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, bounds, engine_answer, scan
 
@@ -169,10 +169,10 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
 
     def run(program: bytes) -> dict[str, Any]:
         try:
-            with bounds.memory(), scan.piped(action._connection):
+            with effort.memory(), scan.piped(action._connection):
                 done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)
                 bounds.fit(done["stdout"])
-        except bounds.TooMuch as error:
+        except effort.TooMuch as error:
             raise NoAnswer(str(task_vars["inventory_hostname"]), str(error)) from None
         return done
 
@@ -273,7 +273,7 @@ def parse(stdout: str) -> dict[str, Any]:
         clean |= {key: advice.plain(value) for key, value in clean.items() if key != "diff"}  # that shows files
         bounds.fit(clean)  # as it is kept: what was sent may have been a sixteenth of it
         return clean
-    except bounds.TooMuch as error:
+    except effort.TooMuch as error:
         raise schema.WrongFact(str(error)) from None
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None

@@ -13,9 +13,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import Judgement
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, Cause
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
@@ -275,7 +274,7 @@ def test_a_host_that_takes_too_long_to_judge_is_named_and_the_others_are_told(mo
         return of_host(host, *more)
 
     of_host = why.answer
-    monkeypatch.setattr(bounds, "WORK_LIMIT_S", 0.2)
+    monkeypatch.setattr(effort, "WORK_LIMIT_S", 0.2)
     monkeypatch.setattr(why, "answer", judged)
     answered(monkeypatch, reading(boots=UNCLEAN), reading(boots=UNCLEAN))
     result = CLI.invoke(cli.app, ["why", "sparks", "-i", "a,"])

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.loader import connection_loader
 from ansible_collections.gb10.fleet.plugins.action import await_boot, drift, model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, own_action, probe, scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -138,8 +139,8 @@ def test_a_host_that_moves_files_is_bounded(monkeypatch: pytest.MonkeyPatch, cal
     flood = Flood(size)
     with pytest.raises(AnsibleActionFail, match=r"spark-a: it wrote more than \d+ MiB to standard output or error"):
         CALLS[call](moving(monkeypatch, flood))
-    tally(FLOOD, 1, int(flood.most > bounds.MEMORY_LIMIT))
-    assert flood.most <= bounds.MEMORY_LIMIT
+    tally(FLOOD, 1, int(flood.most > effort.MEMORY_LIMIT))
+    assert flood.most <= effort.MEMORY_LIMIT
 
 
 @pytest.mark.parametrize("size", [600 * 2**20, 20 * 2**20])
@@ -153,7 +154,7 @@ def test_a_host_that_boots_is_bounded(monkeypatch: pytest.MonkeyPatch, size: int
     floods(monkeypatch, flood, action)
     with pytest.raises(AnsibleActionFail, match=r"spark-a: it wrote more than \d+ MiB to standard output or error"):
         action.run(task_vars={"inventory_hostname": "spark-a"})
-    assert flood.most <= bounds.MEMORY_LIMIT
+    assert flood.most <= effort.MEMORY_LIMIT
 
 
 @pytest.mark.parametrize("said", ["x" * LIMIT, {"a": ["x" * LIMIT]}, [["x"] * LIMIT], {"x" * LIMIT: 0}])
@@ -162,7 +163,7 @@ def test_texts_count_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, said: 
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT + 9)
     bounds.fit(said)
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT - 1)
-    with pytest.raises(bounds.TooMuch):
+    with pytest.raises(effort.TooMuch):
         bounds.fit(said)
 
 
@@ -172,7 +173,7 @@ def test_a_text_counts_by_what_it_takes_here(monkeypatch: pytest.MonkeyPatch, te
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT)
     answer = json.dumps({"said": [text]}, ensure_ascii=False)
     engine = transport.MARKER + json.dumps({**EMPTY, "diff": [{"prepared": text}]}, ensure_ascii=False)
-    with pytest.raises(bounds.TooMuch):
+    with pytest.raises(effort.TooMuch):
         own_action.sound(answer)
     with pytest.raises(ValueError, match="wrote more than"):
         transport.parse(engine)
@@ -185,7 +186,7 @@ def test_a_text_counts_by_what_it_takes_here(monkeypatch: pytest.MonkeyPatch, te
 
 @pytest.mark.parametrize("said", [[[0] * LIMIT], [{}] * LIMIT, dict.fromkeys(range(LIMIT))], ids=["0", "{}", "keys"])
 def test_values_count_however_short_they_are(said: object) -> None:
-    with pytest.raises(bounds.TooMuch, match="more than 262144 values"):
+    with pytest.raises(effort.TooMuch, match="more than 262144 values"):
         bounds.fit(said)
 
 
@@ -194,7 +195,7 @@ def test_depth_has_an_end() -> None:
     for _ in range(bounds.DEPTH_LIMIT - 2):
         deep = [deep]
     bounds.fit([deep])
-    with pytest.raises(bounds.TooMuch, match="nested too deeply"):
+    with pytest.raises(effort.TooMuch, match="nested too deeply"):
         bounds.fit({"one": [deep]})
 
 
@@ -211,16 +212,16 @@ def slow(*_: Any, **__: Any) -> Any:
 
 
 def test_what_one_host_says_is_worked_on_for_so_long() -> None:
-    with pytest.raises(bounds.TooMuch, match=r"more than 0\.2 s of computing"), bounds.work(0.2):
+    with pytest.raises(effort.TooMuch, match=r"more than 0\.2 s of computing"), effort.work(0.2):
         slow()
     tally("a host's words hold up the judge of all", 1, 0)
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0) and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
-    with bounds.work(0.2):
+    with effort.work(0.2):
         select.select([], [], [], 0.5)  # to wait is no work
 
 
 def test_a_host_that_takes_too_long_to_judge_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "WORK_LIMIT_S", 0.2)
+    monkeypatch.setattr(effort, "WORK_LIMIT_S", 0.2)
     judge = drift_report.judge
     monkeypatch.setattr(
         drift_report, "judge", lambda reply, *more: (slow if reply.host == "a" else judge)(reply, *more)

@@ -24,8 +24,8 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import opening, texts
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort, output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
 
 from tests.support.answers import EMPTY
 from tests.support.plays import Plays
@@ -484,7 +484,7 @@ def test_a_host_that_sends_without_end_is_named_and_not_read_to_the_end(size: in
     flood, before = Flood(size), resource.getrlimit(resource.RLIMIT_DATA)
     with pytest.raises(transport.NoAnswer, match=r"it wrote more than \d+ MiB to standard output"):
         transport.call(flood, {}, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
-    assert flood.most <= bounds.MEMORY_LIMIT
+    assert flood.most <= effort.MEMORY_LIMIT
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer i
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, last_facts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
@@ -192,7 +192,7 @@ def test_an_answer_that_would_end_each_reading_of_the_host_is_not_kept(more: dic
         kept = read_answers(HostReader(System(tmp_path)))
         bounds.fit({"facts": {"engine_answers": kept}})
         won = bool(kept)
-    except (RecursionError, bounds.TooMuch):
+    except (RecursionError, effort.TooMuch):
         won = True
     tally("an answer in vLLM's place that ends each reading of the host", 1, int(won))
     assert not won

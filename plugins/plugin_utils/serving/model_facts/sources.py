@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import build, document
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, limit
@@ -168,17 +169,15 @@ class Hub:
         return sizes
 
     def _asked(self, question: Callable[[], Any]) -> Any:
-        from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds  # takes a while to read
-
         left_s = self.until - time.monotonic()
         try:
             if left_s <= 0:
-                raise bounds.TooMuch
-            with bounds.wait(left_s), bounds.memory(limit("hub_bytes")):
+                raise effort.TooMuch
+            with effort.wait(left_s), effort.memory(limit("hub_bytes")):
                 return question()
         except FactsError:
             raise
-        except bounds.TooMuch:
+        except effort.TooMuch:
             raise _Unreachable(
                 f"the hub did not end its answer about {self.root} within {limit('hub_s')} s and "
                 f"{limit('hub_bytes') / 2**20:g} MiB; check the network"

@@ -1,0 +1,92 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How long something may be worked on or waited for, and with how much memory, where a stranger has a say in it."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
+WORK_LIMIT_S = 30.0  # of computing for what one host says; a real answer takes less than one
+
+
+class TooMuch(Exception):
+    """More was sent or worked on than may be; the text says what."""
+
+
+def too_much(stream: str, limit: int) -> str:
+    return f"it wrote more than {limit / 2**20:g} MiB to {stream}, and was not read to the end"
+
+
+@contextlib.contextmanager
+def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
+    """What runs within may take so many bytes more than now; TooMuch where it wants more.
+
+    Only what is written to counts, so a proxy command that reserves address space runs all the same.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    taken = _taken()
+    if taken is None:
+        yield
+        return
+    own = taken + limit if soft == resource.RLIM_INFINITY else min(soft, taken + limit)
+    resource.setrlimit(resource.RLIMIT_DATA, (own, hard))
+    try:
+        yield
+    except MemoryError:
+        raise TooMuch(too_much("standard output or error", limit)) from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextlib.contextmanager
+def work(limit_s: float | None = None) -> Iterator[None]:
+    """What runs within may compute for so long, WORK_LIMIT_S by default; TooMuch where it wants more.
+
+    Only what is computed counts, so a slow machine or a wait is no fault of the host. Nothing within something else; in
+    a thread nothing is counted, for a signal reaches the main one alone.
+    """
+    limit_s = limit_s or WORK_LIMIT_S
+    text = f"what it says takes more than {limit_s:g} s of computing, and was left"
+    with _timed(signal.SIGPROF, signal.ITIMER_PROF, limit_s, text):
+        yield
+
+
+@contextlib.contextmanager
+def wait(limit_s: float) -> Iterator[None]:
+    """What runs within may last so long, waits counted; TooMuch where it wants more. As `work`, in the main thread."""
+    with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
+        yield
+
+
+@contextlib.contextmanager
+def _timed(number: signal.Signals, timer: int, limit_s: float, text: str) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TooMuch(text)
+
+    before = signal.signal(number, end)
+    signal.setitimer(timer, limit_s, 1)  # again, should somebody within take it for an error of his
+    try:
+        yield
+    finally:
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
+
+
+def _taken() -> int | None:
+    """Bytes of data of this process; None where the system is no Linux."""
+    try:
+        rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return int(rows["VmData"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
