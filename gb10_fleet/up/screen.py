@@ -67,7 +67,11 @@ def lines(
     for consent, names in preview.consents.items():
         yield f"May restart  {some(sorted(names))}: {meaning(consent)} ({consent})"
     if not preview.consents:
-        yield "May restart  nothing that runs now"
+        yield (
+            "May restart  nothing else that runs now"
+            if _ours(preview.changes)
+            else "May restart  nothing that runs now"
+        )
     yield "Later        `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
     yield ""
     yield "Models that fit:" if len(offers) > 1 else "Model:"
@@ -89,6 +93,7 @@ def _seen(
         if mine := sorted(served & set(cache["models"])):
             yield f"Weights      {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
     yield from _changes(preview.changes)
+    yield from _cut(preview.changes)
     yield from _warnings(preview.warnings)
 
 
@@ -113,6 +118,21 @@ def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str
         if rows:
             same.setdefault(_counts(rows), []).append(name)
     yield from (f"Changes      {some(names)}: {what}" for what, names in same.items())
+
+
+def _ours(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
+    """Our services that restart, with their hosts: that needs no consent, and cuts who asks them."""
+    found: dict[str, list[str]] = {}
+    for name, rows in sorted(changes.items()):
+        for row in rows:
+            if row.get("action") == "restart" and str(row["resource"]).startswith("unit:gb10-"):
+                found.setdefault(str(row["resource"]).removeprefix("unit:"), []).append(name)
+    return found
+
+
+def _cut(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    for unit, names in _ours(changes).items():
+        yield f"Restarts     {some(names)}: {unit}: its requests are cut, and it answers again when it has loaded"
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -26,8 +26,8 @@ def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) ->
             changed = each.fetch_model(secret, pin, move) or changed
         return {"changed": changed, **files.read()}
     if step == "offer":
-        archive = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
-        return {"changed": False, "archive": archive}
+        said = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
+        return {"changed": False, **said}
     if step == "take":
         files.take(request["offered"], request["parts"], request["address"], request["port"], secret)
     else:

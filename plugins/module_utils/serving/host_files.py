@@ -291,13 +291,13 @@ class Files:
     ) -> dict[str, Any]:
         """Open what peers lack to them alone, for `limit_s` at most. `ways`: `at` our address, `to` the peer's.
 
-        What is said of the archive reaches the peers through the controller.
+        Of an image returns `archive`, what its archive is: that reaches the peers through the controller.
         """
         self.withdraw()
-        modules, archive = dict(self.beside), {}
+        modules, said = dict(self.beside), {}
         if "image" in parts:
             modules["image"] = str(self.archives)
-            archive = self.save()
+            said["archive"] = self.save()
         if "model" in parts:
             modules["model"] = str(self.shown())
         if "draft" in parts and self.draft:
@@ -316,7 +316,7 @@ class Files:
                 *daemon_argv(config, address, port),
             ])  # fmt: skip
             self.prove(f"{UNIT}-{number}.service", address, port)
-        return archive
+        return said
 
     def prove(self, unit: str, address: str, port: int) -> None:
         """The daemon itself must hold the port: systemd calls it started before that, and any user can be first."""

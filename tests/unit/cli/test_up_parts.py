@@ -215,6 +215,13 @@ def test_changes_are_counted_and_packages_named() -> None:
     assert "May restart  nothing" in shown
 
 
+def test_a_model_that_serves_and_is_exchanged_is_no_nothing() -> None:
+    rows = [{"resource": "unit:gb10-vllm.service", "action": "restart"}]
+    shown = "\n".join(screen.lines([], [], {}, screen.Preview({A: rows, B: rows}), []))
+    assert f"Restarts     {A}, {B}: gb10-vllm.service: its requests are cut" in shown
+    assert "May restart  nothing else that runs now" in shown
+
+
 def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
     """The default versions have them, so each new owner met four lines before the choice of a model."""
     old = [f"{name} is 1.0, below 2.0 (CVE-1, 2026-01-01)" for name in ("NVIDIA driver", "Docker", "vLLM")]

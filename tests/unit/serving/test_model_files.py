@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
+    file_steps,
     host_files,
     host_tools,
     model_folder,
@@ -425,9 +426,9 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
     docker = Docker({"gb10-fleet/vllm:1": image()})
     own = filled(host(tmp_path, "a", docker))
     ways = [{"at": "192.168.100.10", "to": "192.168.100.11"}, {"at": "192.168.101.10", "to": "192.168.101.12"}]
-    archive = own.offer(["image", "model"], ways, 29502, "sesame", 60)
+    said = own.offer(["image", "model"], ways, 29502, "sesame", 60)
     data = own.archive(fingerprint(image())).read_bytes()
-    assert archive == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert said == {"archive": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
     assert {path.name: path.read_bytes() for path in (own.stage / "offered").iterdir()} == {
         file.hash: CONTENT[file.path] for file in TINY.files
     }
@@ -745,11 +746,17 @@ def test_what_is_there_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(run.asked) == 1, "no other call"
 
 
-def test_a_peer_takes_what_it_lacks_over_the_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_takes_what_it_lacks_over_the_fabric(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_folder: Path
+) -> None:
     run = Run(monkeypatch)
     given = {"spark-a": {**HELD, "source": "spark-a"}, "spark-b": {**HELD, "model": None, "source": "spark-a"}}
-    run.answers = [STARTED, {"finished": True, "changed": False}]
-    run("spark-a", "offer", given)
+    ask = {"parts": ["model"], "ways": [{"at": "192.168.100.10", "to": "192.168.100.11"}], "port": 29502, "limit_s": 60}
+    own = filled(host(tmp_path, "a", Docker({"gb10-fleet/vllm:1": image()})))
+    monkeypatch.setattr(file_steps, "Files", lambda *_: own)
+    said = file_steps.carry_out("offer", {"files": {}, **ask}, "sesame", print)  # in the words of a host
+    run.answers = [STARTED, {"finished": True, **said}]
+    assert not run("spark-a", "offer", given).get("failed")
     offer = run.asked[0]["request"]
     assert (offer["parts"], offer["ways"]) == (["model"], [{"at": "192.168.100.10", "to": "192.168.100.11"}])
     run.asked, run.answers = [], [STARTED, {"finished": True, "changed": True}]
