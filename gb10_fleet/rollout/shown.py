@@ -39,12 +39,13 @@ def title(record: Mapping[str, Any]) -> str:
 
 
 def way_on(record: Mapping[str, Any], folder: Path) -> None:
-    """Show who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
+    """Show who does not serve now, and the command that goes on. After a failure that is a repair, or the way back."""
     for line in models.words(record):
         live.out(line)
     if record["outcome"] in _AT_ITS_END and not models.down(record):
         return
-    command = f"gb10 resume {record['run']} {_place(record, folder)}".rstrip() + passwords.options()
+    words = f"{record['run']} {_place(record, folder)}".rstrip() + passwords.options()
+    command = f"gb10 resume {words}"
     hosts = [host for wave in record["waves"] for host in wave["hosts"]]
     silent = [host["host"] for host in hosts if host["state"] == "unreachable"]
     if record["ended"] is None:
@@ -53,6 +54,8 @@ def way_on(record: Mapping[str, Any], folder: Path) -> None:
         live.out(f"check power, network and SSH of {some(silent)}; when it answers: {command}")
     else:
         live.out(f"when it is repaired: {command}")
+        if record["kind"] == "rollout" and any(changes_of(record).values()):
+            live.out(f"or take back what it did: gb10 rollback {words}")
 
 
 def _place(record: Mapping[str, Any], folder: Path) -> str:

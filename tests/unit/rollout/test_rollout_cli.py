@@ -228,6 +228,17 @@ def test_the_end_and_status_name_what_was_changed(fleet: Fleet) -> None:
     assert line in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
 
 
+def test_what_a_stopped_rollout_has_changed_can_be_taken_back_and_its_end_says_how(fleet: Fleet) -> None:
+    fleet.bad = dict.fromkeys("bcd", "failed")
+    words = ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml"]
+    lines = CLI.invoke(cli.app, words).output.splitlines()
+    (run,) = (line.split()[-3] for line in lines if line.startswith("when it is repaired: gb10 resume "))
+    assert f"or take back what it did: gb10 rollback {run} -i hosts.yml" in lines
+    fleet.bad = {"a": "failed"}
+    shown = CLI.invoke(cli.app, ["rollback", run, "-i", "hosts.yml"]).output
+    assert "gb10 resume" in shown and "gb10 rollback" not in shown, "what takes back is not taken back"
+
+
 def test_after_a_silent_host_the_command_that_goes_on_is_said(fleet: Fleet) -> None:
     fleet.bad = {"a": "unreachable"}
     status, record = start()
