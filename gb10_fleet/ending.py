@@ -144,7 +144,7 @@ def _findings(report: Report) -> Iterator[str]:
         advice = f"because: {finding['accepted']}" if word == "accepted" else f"Fix: {way}" if way else ""
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in sorted(hosts_of.items(), key=lambda each: not each[0][0].startswith("error")):
-        yield f"{some(names)}: {said}"
+        yield f"{some(sorted(names))}: {said}"
         if advice:
             yield f"    {advice}"
     if without:

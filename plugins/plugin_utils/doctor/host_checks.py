@@ -179,7 +179,7 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
     if state == "silent":
         return (
             "ask once more, for a busy host may be slow; then read `journalctl -k | grep -i nvrm`: only a reboot ends "
-            "a driver that hangs. Where it comes back:"
+            "a driver that hangs (playbook gb10.fleet.reboot). Where it comes back:"
             " power off, unplug the brick for 60 s, start again"
         )
     return (
