@@ -239,7 +239,7 @@ def check_clock(subject: Subject) -> Iterator[Finding]:
             "clock_differs",
             f"this host's clock is {distance} {side} the controller's",
             "compare both with a clock that you trust (`timedatectl`, on this host and here), and let NTP set the wrong"
-            " one; certificates, tokens and evidence depend on it",
+            " one (`sudo timedatectl set-ntp true`); certificates, tokens and evidence depend on it",
         )
 
 
