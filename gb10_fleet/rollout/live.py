@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gb10_fleet.playbook import said_by
-from gb10_fleet.rollout.written import GOOD
+from gb10_fleet.rollout.written import GOOD, first_line
 
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
@@ -56,8 +56,7 @@ class Lines(Silent):
         data = event.get("event_data", {})
         if event.get("event") in _BAD and not data.get("ignore_errors"):
             # The first line says what; all of it is in the record and in the report.
-            said, *more = said_by(event, "it gave no reason").splitlines()
-            said += " ..." if more else ""
+            said = first_line(said_by(event, "it gave no reason"))
             # Ansible lets the first host fail for all of them, whoever it was about.
             who = "the wave" if data.get("run_once") else data["host"]
             self.say(f"  {who}: {str(event['event']).removeprefix('runner_on_')}: {data.get('task')}: {said}")

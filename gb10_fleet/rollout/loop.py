@@ -31,7 +31,7 @@ from gb10_fleet.rollout.journal import Journal, Record, hosts_of, utc
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
-from gb10_fleet.rollout.written import GOOD, moment_of, text_of
+from gb10_fleet.rollout.written import GOOD, first_line, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
@@ -464,10 +464,10 @@ def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
     for wave in record["waves"]:
         beside: dict[str, list[str]] = {}
         for host in wave["hosts"]:
-            why, *more = str(host["reason"]).splitlines() or [""]
+            why = first_line(str(host["reason"]))
             if host["state"] == gate.CUT:
                 beside.setdefault(why, []).append(host["host"])
             elif host["state"] not in GOOD:
-                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"
+                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}"
         for why, names in beside.items():
             yield f"wave {wave['wave']}: {', '.join(names)}: {gate.CUT}: {why}"

@@ -30,6 +30,14 @@ def moment_of(text: str) -> datetime:
     return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
 
 
+def first_line(text: str) -> str:
+    """What a long reason says first; a line that ends in a colon, as the doctor's refusal, says it in the next one."""
+    said, *more = text.splitlines() or [""]
+    if more and said.endswith(":"):
+        said, more = f"{said} {more[0].strip()}", more[1:]
+    return f"{said} ..." if more else said
+
+
 def _words(words: tuple[str, ...]) -> Matching:
     return Matching(re.compile(rf"({'|'.join(words)})\Z"), f"one of {', '.join(words)}")
 

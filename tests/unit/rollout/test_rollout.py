@@ -17,8 +17,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
+from gb10_fleet.rollout import live, recipes, waves
 from gb10_fleet.rollout import loop as rollout
-from gb10_fleet.rollout import recipes, waves
 from gb10_fleet.rollout.gate import ROLL_CALL_PLAY
 from gb10_fleet.rollout.journal import Journal, hosts_of
 from gb10_fleet.rollout.live import Silent
@@ -204,6 +204,20 @@ def test_one_dead_host_of_a_cluster_is_one_fault(journal: Journal, world: World)
         "wave 1: h00: unreachable: Update: No route to host",
         "wave 1: h01: skipped: h00 of its cluster is unreachable",
     ]
+
+
+def test_a_reason_that_begins_with_a_heading_is_said_with_what_it_heads(journal: Journal, world: World) -> None:
+    said = "Update: doctor refuses to go on:\nh00: disk_full: / has 0.0 GiB free\n    Fix: make room"
+    world.bad = {"h00": Trouble("failed", said)}
+    record = go(journal, begin(journal, fleet(1), policy(canary=1)), world)
+    line = "Update: doctor refuses to go on: h00: disk_full: / has 0.0 GiB free ..."
+    assert [*rollout.bad_lines(record)] == [f"wave 1: h00: failed: {line}"]
+    result = {"host": "h00", "task": "Update", "res": {"msg": said.removeprefix("Update: ")}}
+    shown: list[str] = []
+    lines = live.Lines()
+    lines.say = shown.append  # type: ignore[method-assign]
+    lines.event({"event": "runner_on_failed", "event_data": result})
+    assert shown == [f"  h00: failed: {line}"]
 
 
 def test_who_only_stood_beside_a_bad_host_is_skipped(journal: Journal, world: World) -> None:
