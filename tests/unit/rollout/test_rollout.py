@@ -206,18 +206,17 @@ def test_one_dead_host_of_a_cluster_is_one_fault(journal: Journal, world: World)
     ]
 
 
-def test_a_reason_that_begins_with_a_heading_is_said_with_what_it_heads(journal: Journal, world: World) -> None:
+def test_a_reason_that_begins_with_a_heading_is_said_with_what_it_heads(
+    journal: Journal, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = "Update: doctor refuses to go on:\nh00: disk_full: / has 0.0 GiB free\n    Fix: make room"
     world.bad = {"h00": Trouble("failed", said)}
     record = go(journal, begin(journal, fleet(1), policy(canary=1)), world)
     line = "Update: doctor refuses to go on: h00: disk_full: / has 0.0 GiB free ..."
     assert [*rollout.bad_lines(record)] == [f"wave 1: h00: failed: {line}"]
     result = {"host": "h00", "task": "Update", "res": {"msg": said.removeprefix("Update: ")}}
-    shown: list[str] = []
-    lines = live.Lines()
-    lines.say = shown.append  # type: ignore[method-assign]
-    lines.event({"event": "runner_on_failed", "event_data": result})
-    assert shown == [f"  h00: failed: {line}"]
+    live.Lines().event({"event": "runner_on_failed", "event_data": result})
+    assert capsys.readouterr().out == f"  h00: failed: {line}\n"
 
 
 def test_who_only_stood_beside_a_bad_host_is_skipped(journal: Journal, world: World) -> None:
