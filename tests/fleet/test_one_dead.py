@@ -28,7 +28,7 @@ WAIT_S = 120.0
 CUT = {
     "drift": (5, f"nm_profile:gb10-{RAILS[0]} .*link is down"),
     "doctor": (4, f"error: no_carrier: no carrier on port p0 .{', '.join(RAILS)}"),
-    "why": (0, "likely: a rail is down, slow or loses packets"),
+    "why": (0, "likely: another Spark of its cluster is gone"),  # of rails without hardware it reads no state
     "top": (0, "vllm: (failed|waiting)"),
     "ps": (0, "vllm .* (failed|waiting) "),
 }
