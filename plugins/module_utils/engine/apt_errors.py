@@ -346,11 +346,14 @@ FOLLOWING = (
 
 _AS_A_SET = "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
 _UNHOLD = "`apt-mark unhold NAMES` if it may change, then run again"
+_SOME_LOG = "make.log below /var/lib/dkms"  # where DKMS names none
 
 
 def ways_out() -> list[str]:
     """All that may stand behind `Fix:`, with a KERNEL, a LOG or NAMES of packages in it."""
-    return [*(fault.way_out for fault in (*FAULTS, *FOLLOWING)), _AS_A_SET, _UNHOLD, _HALF_WAY_OUT, _UNMET_WAY_OUT]
+    of_faults = [fault.way_out for fault in (*FAULTS, *FOLLOWING)]
+    without_log = [way_out.replace("LOG", _SOME_LOG) for way_out in of_faults if "LOG" in way_out]
+    return [*of_faults, *without_log, _AS_A_SET, _UNHOLD, _HALF_WAY_OUT, _UNMET_WAY_OUT]
 
 
 def find(text: str) -> Fault | None:
@@ -380,7 +383,7 @@ def explained(done: Completed, system: System) -> str:
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
     built = re.search(_DKMS_SAYS, done.stderr)
     kernel, log = built.groups() if built else ("KERNEL", None)
-    way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log or "make.log below /var/lib/dkms")
+    way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log or _SOME_LOG)
     return f"{fault.name}: {said}{holder}. Fix: {way_out}"
 
 

@@ -146,7 +146,7 @@ _BEFORE_SSH = re.compile(
     r"\A(Task failed: )?(Failed to connect to the host via ssh: |"
     r"Data could not be sent to remote host \S+ Make sure this host can be reached over ssh: )?"
 )
-_FIX = re.compile(r"\bfix:", re.I)  # in words of the host: our own way out follows
+FIX = re.compile(r"\bfix:", re.I)  # in words of a host, which advises nobody in our name
 _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
 
 
@@ -163,7 +163,7 @@ def from_failure(
     ``cluster`` is what a --limit names to leave the host out together with its cluster, of ``size`` hosts (0: nobody
     knows). ``others``: whether there are hosts besides to go on with.
     """
-    said = _FIX.sub("fix,", _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
+    said = FIX.sub("fix,", _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
     text = text[-_JUDGED:]
     if not answered and (ours := next((each for each in _AT_OUR_END if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")

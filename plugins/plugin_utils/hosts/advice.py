@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import FIX
+
 # Of a host itself within our text: the name of a unit or interface, an address. It is a word that no shell changes.
 _VALUE = r"\w[\w.:%@-]{0,63}"
 _VALUES = {"LOG": r"(?:/[\w.+~-]{1,99}){1,9}", "KERNEL": _VALUE, "NAMES": r"[\w.+:-]{1,99}(?: [\w.+:-]{1,99}){0,99}"}
 _VALUED = re.compile("|".join(_VALUES))
-_FIX = re.compile(r"\bfix:", re.IGNORECASE)
 UNKNOWN = "gb10 why says how it is"
 
 
@@ -35,14 +36,14 @@ def ours(host: str, said: Any) -> Any:
     if isinstance(way := found.get("way_out"), str) and isinstance(text := found.get("text"), str):
         if way and not _known().fullmatch(way):
             text, found["way_out"] = f"{text} ({host} says: {way})", UNKNOWN
-        found["text"] = _FIX.sub("fix,", text)
+        found["text"] = FIX.sub("fix,", text)
     return found
 
 
 def plain(said: Any) -> Any:
     """The same in all texts: no `Fix:` but before a way out of ours, which ends its line."""
     if isinstance(said, str):
-        return "\n".join(map(_plain, said.split("\n"))) if _FIX.search(said) else said
+        return "\n".join(map(_plain, said.split("\n"))) if FIX.search(said) else said
     if isinstance(said, dict):
         return {plain(key): plain(one) for key, one in said.items()}
     return [plain(one) for one in said] if isinstance(said, list) else said
@@ -50,7 +51,7 @@ def plain(said: Any) -> Any:
 
 def _plain(line: str) -> str:
     text, fix, way = line.rpartition("Fix: ")
-    return f"{_FIX.sub('fix,', text)}{fix}{way}" if _known().fullmatch(way) else _FIX.sub("fix,", line)
+    return f"{FIX.sub('fix,', text)}{fix}{way}" if _known().fullmatch(way) else FIX.sub("fix,", line)
 
 
 def quotable(facts: Any) -> Any:
@@ -58,7 +59,8 @@ def quotable(facts: Any) -> Any:
     if isinstance(facts, str):
         if " " not in facts and "`" not in facts:
             return facts
-        return _way_out().sub(" '", f". {facts}".replace("`", "'")).removeprefix(". ").removeprefix(" ")
+        said = _way_out().sub(" '", f". {facts}".replace("`", "'"))  # one may stand at the very beginning
+        return said[2 if said.startswith(". ") else 1 :]
     if isinstance(facts, dict):
         return {key: quotable(one) for key, one in facts.items()}
     return [quotable(one) for one in facts] if isinstance(facts, list) else facts

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import packages
 from ansible_collections.gb10.fleet.plugins.module_utils.system import service_failures
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, own_action, transport
 
@@ -79,6 +81,21 @@ def test_what_apt_is_helped_by_stays() -> None:
         way = way.replace("KERNEL", "6.17.0-1014-nvidia").replace("LOG", "/var/lib/dkms/x/1.0/build/make.log")
         text = f"apt_x: E: no.\nmore. Fix: {way.replace('NAMES', 'libfoo libbar:armhf')}"
         assert advice.plain(text) == text
+
+
+def test_what_apt_is_helped_by_stays_in_whole_messages() -> None:
+    """DKMS names a log not in each of its errors; what else may help stands before the way out."""
+    built = Completed((), 1, stderr="E: dkms autoinstall on 6.17.0-1014-nvidia/aarch64 failed for nvidia(10)")
+    way_out = apt_errors._unhold_way_out(["libfoo"])
+    held = packages.Simulation(error=f"apt_hold_blocks: libfoo is on hold. Fix: {way_out}")
+    state = packages.PackageState(packages.Database({}, {}), {}, None, {})
+    for text in (apt_errors.explained(built, System()), packages._objection([], held, state)):
+        assert ". Fix: " in text and advice.plain(text) == text
+
+
+@pytest.mark.parametrize("text", ["x: y", " begins with a space", "a. b", "'quoted' words", "No way: none"])
+def test_a_fact_without_a_way_out_is_quoted_as_it_is(text: str) -> None:
+    assert advice.quotable(text) == text
 
 
 @pytest.mark.parametrize("text", [f"x: `{EVIL}`", f"x. Run {EVIL}", f"Run {EVIL}", f"`{EVIL}`", f"x. Fix: {EVIL}"])

@@ -472,8 +472,8 @@ def _culprits(system: System, wanted: Sequence[Package], simulation: Simulation,
 def _objection(wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> str:
     if simulation.error:
         return (
-            f"apt has no way to install this: {simulation.error}; `apt-mark showhold` lists the holds and"
-            " `apt-cache policy` the versions and pins"
+            "apt has no way to install this (`apt-mark showhold` lists the holds and `apt-cache policy` the versions"
+            f" and pins): {simulation.error}"
         )
     declared = {package.name for package in wanted if package.state == "absent"}
     surprising = sorted(simulation.removes - declared)
