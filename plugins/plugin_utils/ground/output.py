@@ -41,7 +41,7 @@ def shares(of: Mapping[_Name, Sequence[_Row]], most: int) -> tuple[dict[_Name, S
     """The first rows of each, so many together, and how many are left out: who has many gives way to all others."""
     left, shown = most, dict[_Name, Sequence[_Row]]()
     for number, name in enumerate(sorted(of, key=lambda each: len(of[each]))):
-        shown[name] = of[name][: left // (len(of) - number)]
+        shown[name] = of[name][: -(-left // (len(of) - number))]  # rounded up: it has fewer than those behind it
         left -= len(shown[name])
     return {name: shown[name] for name in of}, sum(map(len, of.values())) - (most - left)
 

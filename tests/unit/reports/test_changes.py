@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 from tests.support.attacker import tally
@@ -80,3 +80,9 @@ def test_one_host_crowds_no_other_out() -> None:
     lost = [host for host in ("b", "c") if not any(f"/own/{host}" in line for line in said)]
     tally("a host's own lines crowd those of the others out", 2, len(lost))
     assert not lost and len(said) == changes.FLEET_LINES + 1 and said[-1] == "... and 9942 lines more: the report"
+
+
+def test_where_lines_do_not_reach_for_all_hosts_who_says_little_comes_first() -> None:
+    few = {f"few-{number}": ["one"] for number in range(3)}
+    shown, left = output.shares({"many": ["line"] * 9, **few}, 3)
+    assert shown == {"many": [], **few} and left == 9
