@@ -310,8 +310,9 @@ def _undone(outcome: Outcome, report: Report, everything: bool) -> Iterator[str]
     yield from (f"{some(names)}  stays: {text}" for text, names in stays.items())
     yield from told(report)
     if outcome is Outcome.done:
-        but = ": these hosts are as before, but for what `stays` names above" if everything else ""
-        yield f"Taken back{but}." if rows else "There was nothing to take back."
+        but = ", but for what `stays` names above" if stays else ""
+        whole = f": these hosts are as before{but}" if everything else ""
+        yield f"Taken back{whole}." if rows else "There was nothing to take back."
 
 
 @app.command(cls=Playbook)

@@ -27,6 +27,7 @@ _KINDS = {
     "nm_profile": "network profile",
     "kernel_module": "kernel module",
 }
+_ANSWERS = ("unit:gb10-vllm", "unit:gb10-gateway", "unit:gb10-router")  # requests of others
 _MARKUP = re.compile(r"\b[A-Z]\(([^)]*)\)")
 
 
@@ -67,11 +68,7 @@ def lines(
     for consent, names in preview.consents.items():
         yield f"May restart  {some(sorted(names))}: {meaning(consent)} ({consent})"
     if not preview.consents:
-        yield (
-            "May restart  nothing else that runs now"
-            if _ours(preview.changes)
-            else "May restart  nothing that runs now"
-        )
+        yield f"May restart  nothing {'else ' if _cut(preview.changes) else ''}that runs now"
     yield "Later        `gb10 undo --all` puts everything back; `gb10 site --check --diff` shows each line of a change"
     yield ""
     yield "Models that fit:" if len(offers) > 1 else "Model:"
@@ -93,7 +90,8 @@ def _seen(
         if mine := sorted(served & set(cache["models"])):
             yield f"Weights      {name}: {', '.join(mine)}: copied from {cache['path']}, checked, and not changed there"
     yield from _changes(preview.changes)
-    yield from _cut(preview.changes)
+    for unit, names in _cut(preview.changes).items():
+        yield f"Restarts     {some(names)}: {unit}: its requests are cut, and it answers again when it is ready"
     yield from _warnings(preview.warnings)
 
 
@@ -120,19 +118,14 @@ def _changes(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str
     yield from (f"Changes      {some(names)}: {what}" for what, names in same.items())
 
 
-def _ours(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
-    """Our services that restart, with their hosts: that needs no consent, and cuts who asks them."""
+def _cut(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[str]]:
+    """Our units that answer requests and restart, with their hosts: that needs no consent, and cuts who asks them."""
     found: dict[str, list[str]] = {}
     for name, rows in sorted(changes.items()):
         for row in rows:
-            if row.get("action") == "restart" and str(row["resource"]).startswith("unit:gb10-"):
+            if row.get("action") == "restart" and str(row["resource"]).startswith(_ANSWERS):
                 found.setdefault(str(row["resource"]).removeprefix("unit:"), []).append(name)
     return found
-
-
-def _cut(changes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    for unit, names in _ours(changes).items():
-        yield f"Restarts     {some(names)}: {unit}: its requests are cut, and it answers again when it has loaded"
 
 
 def _counts(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -278,7 +278,7 @@ def test_undo_of_everything_asks_first(use: Use, monkeypatch: pytest.MonkeyPatch
         assert bool(stub.call) is (said == "y")
     assert "everything on every host of spark-a," in asked[0] and "Docker restarts" in asked[0]
     ended = CLI.invoke(cli.app, [*words, "--limit", "pair1"]).output
-    assert "everything on pair1?" in asked[-1] and ended.endswith("`stays` names above.\n")
+    assert "everything on pair1?" in asked[-1] and ended.endswith("as before.\n")
 
 
 def test_undo_says_in_plain_words_what_it_put_back_and_what_stays(use: Use) -> None:
@@ -307,6 +307,11 @@ def test_undo_says_in_plain_words_what_it_put_back_and_what_stays(use: Use) -> N
     assert "spark-b: no space" in CLI.invoke(cli.app, words).output
     use(2, *looks, undone("spark-b", playbook.REFUSE, "runner_on_failed", msg="no role"), counts)
     assert CLI.invoke(cli.app, words).stdout == "spark-b: no role\n", "nothing was put back, so nothing stays"
+    for remains, end in (([], "."), ([stays], ", but for what `stays` names above.")):
+        change = {"role": "docker", "resource": "file:/x"}
+        use(0, event("runner_on_ok", "gb10.fleet.undo", changes=[change], remains=remains), counts)
+        said = CLI.invoke(cli.app, ["undo", "--all", "--yes", "-i", "inventory"]).output
+        assert said.endswith(f"Taken back: these hosts are as before{end}\n")
     use(0, stats(ok={"spark-a": 1}))
     assert CLI.invoke(cli.app, words).output == "There was nothing to take back.\n"
 

@@ -216,10 +216,12 @@ def test_changes_are_counted_and_packages_named() -> None:
 
 
 def test_a_model_that_serves_and_is_exchanged_is_no_nothing() -> None:
-    rows = [{"resource": "unit:gb10-vllm.service", "action": "restart"}]
+    units = ("gb10-vllm.service", "gb10-clock-lock.service")
+    rows = [{"resource": f"unit:{unit}", "action": "restart"} for unit in units]
     shown = "\n".join(screen.lines([], [], {}, screen.Preview({A: rows, B: rows}), []))
     assert f"Restarts     {A}, {B}: gb10-vllm.service: its requests are cut" in shown
     assert "May restart  nothing else that runs now" in shown
+    assert "clock-lock" not in shown, "it answers no requests"
 
 
 def test_what_is_below_its_security_floor_is_one_line_with_a_command() -> None:
