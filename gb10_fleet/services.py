@@ -145,8 +145,8 @@ def chosen(
     names = ", ".join(lost or sorted(missing))
     if not whole:
         raise Refused(f"{service} is served by {names} as well, and this run leaves that out; widen --limit")
-    why = "gives no answer" if lost else "belongs to it, and has it not in this run"
-    return whole, f"{service} on {', '.join(row.host for row in stays)} stays as it is: {names} {why}" if stays else ""
+    why = "no answer from" if lost else "this run does not find it on"
+    return whole, f"{service} on {', '.join(row.host for row in stays)} stays as it is: {why} {names}" if stays else ""
 
 
 def silence(lost: Sequence[str], found: Sequence[Row]) -> Refused:

@@ -69,12 +69,12 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
     ]
     alike = Counter(text for text, *__ in said)
     for *__, each in sorted(said, key=lambda one: (alike[one[0]], one[1])):
-        found[each["content"]["metadata"]["name"]] = Recipe(each["content"], each["sha256"])
+        found[_name(each)] = Recipe(each["content"], each["sha256"])
     return sorted(found.values(), key=lambda recipe: recipe.date)
 
 
 def shared(hosts: Mapping[str, Mapping[str, Any]], catalog: Mapping[str, Any]) -> list[Recipe]:
-    """Those of `union` that others are judged by: two hosts say them, or the catalog knows the release.
+    """Those of `union` that all hosts are judged by: two hosts say them, or the catalog knows the release.
 
     Else one host could invent a release, and all others would be behind it. `catalog`: catalog/releases.yml.
     """

@@ -366,11 +366,11 @@ def test_a_switch_is_refused_by_a_silent_host_which_may_be_left_out(ask: Ask) ->
 
 # A cluster that is not whole, by what its own hosts say, and what is said of it.
 NOT_WHOLE = {
-    "silent": (Hosts(OF_A_PAIR, ["b"]), "chat on a stays as it is: b gives no answer"),
-    "a lie": (Hosts({**OF_A_PAIR, "b": [said("embed")]}), "chat on a stays as it is: b belongs to it, and has it not"),
+    "silent": (Hosts(OF_A_PAIR, ["b"]), "chat on a stays as it is: no answer from b"),
+    "a lie": (Hosts({**OF_A_PAIR, "b": [said("embed")]}), "chat on a stays as it is: this run does not find it on b"),
     "both": (
         Hosts({"a": [said("chat", members=["a", "b"])], "b": [said("chat", members=["a", "b", "x"])]}),
-        "chat on a, b stays as it is: x belongs to it, and has it not",
+        "chat on a, b stays as it is: this run does not find it on x",
     ),
 }
 
