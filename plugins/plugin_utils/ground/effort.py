@@ -49,8 +49,8 @@ def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
 def work(limit_s: float | None = None) -> Iterator[None]:
     """What runs within may compute for so long, WORK_LIMIT_S by default; TooMuch where it wants more.
 
-    Only what is computed counts, so a slow machine or a wait is no fault of the host. Nothing within something else; in
-    a thread nothing is counted, for a signal reaches the main one alone.
+    Only what is computed counts, so a slow machine or a wait is no fault of the host. None stands within another one.
+    In a thread nothing is counted, for a signal reaches the main one alone.
     """
     limit_s = limit_s or WORK_LIMIT_S
     text = f"what it says takes more than {limit_s:g} s of computing, and was left"
@@ -60,7 +60,10 @@ def work(limit_s: float | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wait(limit_s: float) -> Iterator[None]:
-    """What runs within may last so long, waits counted; TooMuch where it wants more. As `work`, in the main thread."""
+    """What runs within may last so long, waits counted; TooMuch where it wants more. As for `work`: none in another one.
+
+    Not within a task of Ansible that has a timeout: both set the same clock of the process.
+    """
     with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
         yield
 

@@ -61,8 +61,10 @@ def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
 def test_a_host_that_refuses_or_is_silent_keeps_its_own_cluster_as_it_is(run: Run, kind: str) -> None:
     """It ended the stop for the clusters of all others, too."""
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
-    wanted = ("Refuse what", "Refuse a cluster", "Have it stand still, or")
+    wanted = ("Refuse what", "Have alerts of", "Refuse a cluster", "Have it stand still, or")
     play["tasks"] = [task for task in play["tasks"] if task["name"].startswith(wanted)]
+    kept = {"name": "Have alerts", "when": play["tasks"][1].get("when", True)}
+    play["tasks"][1] = {**kept, "ansible.builtin.debug": {"msg": "alerts wait: {{ inventory_hostname }}"}}
     one = {"hosts": {"spark-serving": {}, f"spark-{kind}": {}}, "vars": {"gb10_cluster": "one"}}
     (run.tmp_path / "one.yml").write_text(yaml.safe_dump({"one": one}))
     kinds = ("serving", kind, "later")
@@ -72,6 +74,8 @@ def test_a_host_that_refuses_or_is_silent_keeps_its_own_cluster_as_it_is(run: Ru
     tally("a host that fails ends a stop for other clusters", 1, int(len(done) != 1))
     assert len(done) == 1, output
     assert f"spark-serving: spark-{kind} of its cluster failed" in " ".join(output.split())
+    assert "alerts wait: spark-later" in output
+    assert "alerts wait: spark-serving" not in output, "nobody works there, and they would wait for an hour"
 
 
 def test_the_first_host_of_a_cluster_says_the_end_of_its_own_cluster_alone(run: Run) -> None:
