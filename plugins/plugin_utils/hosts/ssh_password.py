@@ -25,8 +25,15 @@ _MAY_ASK = {
     "PreferredAuthentications": "publickey,password,keyboard-interactive",
 }
 # The ssh to a jump host has the same environment: it is a child of ours, and the password is for the host behind it.
+# Where a file is copied, ours is a child of sftp or scp.
 _OWN_ALONE = """#!/bin/sh
-if [ -r /proc/$PPID/stat ]; then read -r _ _ _ by _ < /proc/$PPID/stat; else by=$(ps -o ppid= -p $PPID); fi
+if [ -r /proc/$PPID/stat ]; then
+    read -r _ _ _ by _ < /proc/$PPID/stat
+    read -r _ name _ above _ < /proc/$by/stat
+else
+    by=$(($(ps -o ppid= -p $PPID))) && name=$(ps -o comm= -p $by) above=$(ps -o ppid= -p $by)
+fi
+case $name in *sftp*|*scp*) by=$above ;; esac
 [ $((by)) -eq {own} ] || exit 1
 """
 # ssh may ask for other things too, as whether a host key is right: no password is the answer to those. And it asks

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import ssh_password
 
 from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
@@ -36,3 +39,19 @@ def test_a_jump_host_is_not_given_the_password_of_the_spark(tmp_path: Path, task
     tally("a jump host is given the password of a Spark", 1, got.count("secret"))
     assert got == "" and (tmp_path / "spark").read_text() == "secret", output[-2000:]
     assert recap(output)["spark-a"] in ("ok", "changed"), output[-2000:]
+
+
+@pytest.mark.parametrize(("begun", "jumps", "said"), [("sftp", 0, "secret"), ("scp", 0, "secret"), ("sftp", 1, "")])
+def test_a_copy_of_a_file_has_an_ssh_below_its_own_program(tmp_path: Path, begun: str, jumps: int, said: str) -> None:
+    """Where no connection is kept, Ansible's `copy` logs in by that one; a jump host is one further below."""
+    programs = {
+        "helper": "echo secret",
+        begun: f'"{tmp_path}/ssh" {jumps}; exit $?',
+        "ssh": 'if [ "$1" = 1 ]; then "$0" 0; exit $?; fi; "$SSH_ASKPASS" "the password: "; exit $?',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = ssh_password.to_own_ssh({**os.environ, "SSH_ASKPASS": str(tmp_path / "helper")}, tmp_path)
+    done = subprocess.run([tmp_path / begun], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == said, done.stderr
