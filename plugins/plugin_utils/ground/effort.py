@@ -60,9 +60,9 @@ def work(limit_s: float | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wait(limit_s: float) -> Iterator[None]:
-    """What runs within may last so long, waits counted; TooMuch where it wants more. As for `work`: none in another one.
+    """What runs within may last so long, waits counted; TooMuch where it wants more.
 
-    Not within a task of Ansible that has a timeout: both set the same clock of the process.
+    In the main thread alone, as `work`. Not within a task of Ansible that has a timeout: both set one clock.
     """
     with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
         yield

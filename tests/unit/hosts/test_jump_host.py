@@ -53,5 +53,5 @@ def test_a_copy_of_a_file_has_an_ssh_below_its_own_program(tmp_path: Path, begun
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     environment = ssh_password.to_own_ssh({**os.environ, "SSH_ASKPASS": str(tmp_path / "helper")}, tmp_path)
-    done = subprocess.run([tmp_path / begun], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([str(tmp_path / begun)], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == said, done.stderr
