@@ -137,7 +137,7 @@ _believing: list[Any] = []  # Ansible's own way to run a module, once it is repl
 def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any, **more: Any) -> dict[str, Any]:
     answer: dict[str, Any] = _believing[0](action, module_name, *args, **more)
     answer.pop("ansible_stats", None)  # set_stats itself asks no host
-    answer |= {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
+    answer |= _shown_plainly(answer)
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
@@ -182,11 +182,16 @@ def sound(stdout: str) -> dict[str, Any]:
     bounds.fit(answer)
     clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
     bounds.fit(clean)  # once more: a control character is four and more by now
-    clean |= {key: advice.plain(clean[key]) for key in _SHOWN_OF_ALL & clean.keys()}
+    clean |= _shown_plainly(clean)
     if (length := sum(len(json.dumps(clean.get(key))) for key in _NOTICES)) > WARNINGS_LIMIT:
         clean = {key: said for key, said in clean.items() if key not in _NOTICES}
         clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]
     return clean
+
+
+def _shown_plainly(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What Ansible shows of it: no words of a host stand as our advice."""
+    return {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
 
 
 def _is_order(key: str) -> bool:
