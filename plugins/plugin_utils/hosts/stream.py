@@ -51,7 +51,7 @@ class Talks:
     """All hosts that talk. Standard input stays open: where it ends, the host ends too.
 
     A host whose connection ends is asked again after `again_s`, for as long as somebody listens. One that refuses a
-    password is not: some lock out a user who is wrong several times.
+    password is not: some lock a user out after several wrong ones.
     """
 
     def __init__(self, targets: Iterable[Target], say: Say, gone: Gone, again_s: float) -> None:
