@@ -45,14 +45,15 @@ def free_port() -> int:
 def fixture_served(tmp_path: Path, gguf: Path) -> Iterator[Callable[..., Host]]:
     hosts: list[Host] = []
 
-    def serve(*more: str) -> Host:
-        plan = made({"m": {**ENTRY, "port": free_port(), "extra_args": list(more)}})["m"]
+    def serve(*more: str, key: str = "") -> Host:
+        plan = made({"m": {**ENTRY, "port": free_port(), "extra_args": list(more), "api_key": key}})["m"]
         words = list(plan.argv[plan.argv.index("/app/llama-server") + 2 :])
         words[words.index("--model") + 1] = str(gguf)
         host = Host(tmp_path)
         host.raw |= {key: plan.program[key] for key in ("phases", "failures", "ready_url", "api")}
         host.raw["timing"] = {**QUICK, "stop": 10.0}
-        host.docker.write_text(DOCKER.format(words=shlex.join([SERVER, *words])))
+        given = [f"{name}={key}" for name in plan.secrets]
+        host.docker.write_text(DOCKER.format(words=shlex.join(["env", *given, SERVER, *words])))
         hosts.append(host.start())
         return host
 
@@ -62,9 +63,9 @@ def fixture_served(tmp_path: Path, gguf: Path) -> Iterator[Callable[..., Host]]:
             host.stop()
 
 
-def asked(host: Host) -> server_probe.Ask:
+def asked(host: Host, key: str | None = None) -> server_probe.Ask:
     url = str(host.raw["ready_url"]).removesuffix("/health")
-    return server_probe.http_client(url, None, lambda _connection: True)
+    return server_probe.http_client(url, key, lambda _connection: True)
 
 
 def test_it_loads_serves_is_proven_counted_and_stopped(served: Callable[..., Host]) -> None:
@@ -85,6 +86,27 @@ def test_it_loads_serves_is_proven_counted_and_stopped(served: Callable[..., Hos
     found = counters.parse(in_names_of_vllm(ask("/metrics", None, 5).body, ENGINE.metrics))
     assert found["running"] == 0 and (found["generated_tokens"] or 0) > 0 and (found["prompt_tokens"] or 0) > 0
     assert host.stop() == 0
+
+
+def test_its_key_is_asked_for_at_every_path_and_the_collector_has_it(
+    served: Callable[..., Host], tmp_path: Path
+) -> None:
+    host = served(key="sesame")
+    url = str(host.raw["ready_url"]).removesuffix("/health")
+    paths = ("/v1/models", "/v1/chat/completions", "/metrics", "/props", "/slots", "/completion", "/apply-template")
+    wait_until(lambda: host.active and host.status["phase"] == "ready")
+    said = {key: [asked(host, key)(path, None, 5).status for path in paths] for key in (None, "else")}
+    assert said == {None: [401] * len(paths), "else": [401] * len(paths)}
+    proof = server_probe.probe(
+        asked(host, "sesame"), "m", timeout_s=10, answer_timeout_s=60, questions=(), status=lambda: host.status
+    )
+    assert proof.verdict == "serving", proof
+    secrets = tmp_path / "vllm-m.env"
+    secrets.write_text("LLAMA_API_KEY=sesame\n")
+    for file, status in ((str(secrets), 200), (None, 401)):
+        port = int(url.rpartition(":")[2])
+        service = counters.Service("m", "m", "m", "127.0.0.1", port, 1, ENGINE.metrics, file)
+        assert service.metrics(5, counters.LARGEST, lambda _connection: True)[0] == status
 
 
 def test_a_load_is_no_death(served: Callable[..., Host]) -> None:

@@ -55,10 +55,34 @@ class Service:
     """A service of this host by its names; `port` is None where another host of the cluster has the API."""
 
     def __init__(
-        self, name: str, unit: str, status: str, address: str, port: int | None, ranks: int, naming: Naming = VLLM
+        self,
+        name: str,
+        unit: str,
+        status: str,
+        address: str,
+        port: int | None,
+        ranks: int,
+        naming: Naming = VLLM,
+        env_file: str | None = None,
     ) -> None:
         self.name, self.unit, self.status = name, unit, status
-        self.address, self.port, self.ranks, self.naming = address, port, ranks, naming
+        self.address, self.port, self.ranks, self.naming, self.env_file = address, port, ranks, naming, env_file
+
+    def metrics(self, seconds: float, most: int, owner: asking.Owner) -> tuple[int, bytes]:
+        """Ask for them, with the key where they are shown to nobody else."""
+        return asking.ask(
+            *(self.address, self.port or 0, self.naming.path, owner),
+            seconds=seconds,
+            most=most,
+            headers=self._headers(),
+        )
+
+    def _headers(self) -> dict[str, str]:
+        """The key is the first line of its file (roles/vllm/templates/vllm.env.j2)."""
+        if not self.naming.asks_key or not self.env_file:
+            return {}
+        with open(self.env_file, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
+            return {"Authorization": f"Bearer {file.readline().partition('=')[2].strip()}"}
 
 
 def services(root: str | Path = "/") -> list[Service]:
@@ -87,9 +111,10 @@ def service_of(name: str, text: str, path: str) -> Service:
         join = settings.get("join")
         ranks = len(join["members"]) if join else 1
         naming = Naming(**settings.get("metrics", {}))
+        secrets = settings.get("env_file")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unknown(f"{path} is not what the role writes") from None
-    return Service(name, f"{long_name(name)}.service", status_of(name), address, port, ranks, naming)
+    return Service(name, f"{long_name(name)}.service", status_of(name), address, port, ranks, naming, secrets)
 
 
 def place(argv: Iterable[object]) -> tuple[str, int | None]:
@@ -107,7 +132,7 @@ def ask(service: Service, seconds: float) -> Counters:
     if service.port is None:
         raise ValueError(NO_API)
     owner = asking.said_by_unit(service.status)
-    status, body = asking.ask(service.address, service.port, service.naming.path, owner, seconds=seconds, most=LARGEST)
+    status, body = service.metrics(seconds, LARGEST, owner)
     if status != 200:
         raise ValueError(f"{service.naming.path} gave {status}")
     return parse(in_names_of_vllm(body.decode("utf-8", "replace"), service.naming))

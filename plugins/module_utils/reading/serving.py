@@ -40,7 +40,7 @@ def asker(
     name: str = SHORT,
     ask: Callable[[counters.Service, float], counters.Counters] = counters.ask,
 ) -> Ask:
-    """Return how to ask the server of a service of this host. Its metrics need no key.
+    """Return how to ask the server of a service of this host.
 
     Only while its unit says that its container has the port: before and afterwards any user of the host may have it.
     """

@@ -9,8 +9,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import findings as of_collector
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
@@ -260,6 +263,41 @@ def test_two_services_share_their_families(spark: Spark) -> None:
 def test_where_a_service_is_asked(argv: list[str], asked: int | None) -> None:
     found = counters.service_of("vllm", json.dumps({"argv": argv}), "/etc/gb10-fleet/vllm.json")
     assert (found.address, found.port) == ("127.0.0.1", asked)
+
+
+class Keyed(BaseHTTPRequestHandler):
+    """A server that shows its metrics to who has its key."""
+
+    def do_GET(self) -> None:
+        body = b"vllm:num_requests_running 2\nvllm:generation_tokens_total 8\n"
+        self.send_response(200 if self.headers["Authorization"] == "Bearer sesame=" else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("asks", "kept", "running"), [(True, True, 2), (False, True, None), (True, False, None)])
+def test_an_engine_that_asks_for_its_key_is_told_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool, kept: bool, running: int | None
+) -> None:
+    secrets = tmp_path / "vllm-own.env"
+    secrets.write_text("LLAMA_API_KEY=sesame=\nHF_TOKEN=hf\n")
+    monkeypatch.setattr(asking, "said_by_unit", lambda _status: lambda _connection: True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keyed) as server:
+        threading.Thread(target=server.serve_forever).start()
+        settings = {"argv": ["--port", str(server.server_port)], "metrics": {"asks_key": asks}}
+        text = json.dumps(settings | {"env_file": str(secrets) if kept else None})
+        service = counters.service_of("own", text, "/etc/gb10-fleet/vllm-own.json")
+        try:
+            found = counters.ask(service, 5)["running"]
+        except ValueError as error:
+            assert str(error) == "/metrics gave 401"
+            found = None
+        finally:
+            server.shutdown()
+    assert found == running
 
 
 @pytest.mark.parametrize("failures", ["9" * 400, "-1", "1e999", '"1"', "[1]"])

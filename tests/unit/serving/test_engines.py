@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +127,58 @@ def test_what_it_needs_is_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_a_host_says_to_vllm_is_not_for_another_engine(name: str) -> None:
     for_vllm = {
-        "vllm_executor": "ray", "vllm_warm_cache_gib": 9, "vllm_api_key": "sesame", "vllm_version": "0.28.0",
+        "vllm_executor": "ray", "vllm_warm_cache_gib": 9, "vllm_version": "0.28.0",
         "vllm_environment": {"VLLM_X": "1"}, "vllm_host": "192.0.2.11", "vllm_extra_args": ["--enforce-eager"],
         "vllm_speculative": {"method": "mtp", "tokens": 2},
     }  # fmt: skip
     plain, beside = (made({"own": entry(name)}, **more)["own"] for more in ({}, for_vllm))
     assert beside.program == plain.program and beside.secrets == () and beside.warm is None
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_key_is_the_host_s_or_its_own_and_in_no_command_line(name: str) -> None:
+    variable = ENGINES[name].key_variable
+    for own, common, secrets in (("", "", ()), ("", "sesame", (variable,)), ("open", "sesame", (variable,))):
+        plan = made({"own": entry(name, **({"api_key": own} if own else {}))}, vllm_api_key=common)["own"]
+        assert plan.secrets == secrets and plan.program["env_file"] == (plan.env_file if secrets else None)
+        assert not {"sesame", "open"} & set(" ".join(plan.argv).split())
+
+
+def test_a_key_that_an_engine_reads_as_several_is_refused() -> None:
+    assert "reads several in it" in refused({"own": entry("llama_cpp", api_key="a,b")})
+    assert made({"own": entry("sglang", api_key="a,b")})["own"].secrets
+
+
+SPAWNED = """
+import multiprocessing, sys
+def tell():
+    print(sys.argv[1:], "sesame" in open("/proc/self/cmdline").read(), flush=True)
+if __name__ == "__main__":
+    tell()
+    child = multiprocessing.get_context("spawn").Process(target=tell)
+    child.start(), child.join()
+"""
+
+
+def test_sglang_has_its_key_and_no_list_of_processes_shows_it(tmp_path: Path) -> None:
+    """Its scheduler is a process of its own, which Python starts anew."""
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang/launch_server.py").write_text(SPAWNED)
+    argv = made({"own": entry("sglang", api_key="sesame")})["own"].argv
+    words = argv[argv.index("-c") :]
+    given = {"PYTHONPATH": str(tmp_path), ENGINES["sglang"].key_variable: "sesame"}
+    done = subprocess.run([sys.executable, *words], env=given, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"{[*words[2:], '--api-key', 'sesame']} False\n" * 2
+
+
+def test_rules_of_sglang_s_key() -> None:
+    said = {"version": "0.5.18"}
+    assert "sglang_code_by_request" in [each["id"] for each in made({"own": entry("sglang", **said)})["own"].findings]
+    keyed = made({"own": entry("sglang", api_key="k", **said)})["own"]
+    assert "sglang_code_by_request" not in [each["id"] for each in keyed.findings]
+    several = {"api_key": "k", "extra_args": ["--tokenizer-worker-num", "2"]}
+    assert "ends where it is given one" in refused({"own": entry("sglang", **several)})
+    assert made({"own": entry("sglang", **several | {"api_key": ""})})["own"].refusals == ()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

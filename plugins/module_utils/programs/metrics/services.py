@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The services of this host: what each unit says of its life, and vLLM's own metrics.
 
-vLLM listens on loopback, and asks nobody for a key at /metrics. So the collector asks it there, and hands on the
-families that catalog/monitoring.yml names, with the service as a label. No port is opened for them.
+vLLM listens on loopback, and the collector asks it there. It hands on the families that catalog/monitoring.yml names,
+with the service as a label. No port is opened for them.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def of_status(name: str, status: dict[str, Any]) -> Samples:
 def fetch(service: counters.Service, owner: asking.Owner) -> str:
     path = service.naming.path
     try:
-        status, body = asking.ask(
-            *(service.address, service.port or 0, path, owner), seconds=DEADLINE_S, most=_LARGEST_REPLY + 1
-        )
+        status, body = service.metrics(DEADLINE_S, _LARGEST_REPLY + 1, owner)
     except ValueError as error:
         raise Unknown(f"the server's {path} gave no answer: {quoted(str(error))}") from None
     if status != 200:

@@ -140,6 +140,7 @@ def words(
         address=settings.vllm_host,
         port=settings.vllm_port,
         further=settings.vllm_extra_args,
+        key=bool(settings.vllm_api_key),
         hosts=hosts,
         rank=rank,
         tensor=tensor,

@@ -76,6 +76,8 @@ def of_an_engine(view: View, settings: VllmSettings, memory_gib: float | None, e
         yield from check(view, settings)
     yield from vllm_widening.refusals(view, settings)
     yield from _share(settings, memory_gib)
+    if set(engine.key_without) & set(settings.vllm_api_key):
+        yield f"its key holds {' or '.join(engine.key_without)}, and {engine.title} reads several in it. Make another."
     flags = [word.partition("=")[0] for word in settings.vllm_extra_args]
     if twice := [flag for flag in flags if _is_own(flag, engine)]:
         yield (

@@ -170,10 +170,10 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
     view, settings, names = service.view, service.planned.settings, service.names
     held_gib, held_on = known_before.held(service)
     secrets = (
-        *((service.engine.key_variable,) if settings.vllm_api_key and _takes_secrets(service) else ()),
+        *((service.engine.key_variable,) if settings.vllm_api_key and service.kind == VLLM else ()),
         *(
             ("HF_TOKEN",)
-            if settings.vllm_huggingface_token and not settings.vllm_fetch and _takes_secrets(service)
+            if settings.vllm_huggingface_token and not settings.vllm_fetch and service.kind == VLLM
             else ()
         ),
     )
@@ -224,11 +224,6 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
 def _asks(service: Service) -> dict[str, Any]:
     """Return what vLLM is asked. The head asks for its cluster."""
     return {} if service.view.rank else known_before.question(service)
-
-
-def _takes_secrets(service: Service) -> bool:
-    """Tell whether its secrets have a way that nobody on the host reads."""
-    return service.kind == VLLM and bool(service.engine.key_variable)
 
 
 def _logs_in(service: Service, settings: VllmSettings) -> bool:

@@ -54,8 +54,8 @@ def engine_of(entry: Mapping[Any, Any]) -> Engine:
 
 
 def takes_key(entry: Mapping[Any, Any]) -> bool:
-    """Tell whether the host's key is for it: vLLM alone is told one in a way that nobody else reads."""
-    return entry.get("kind", VLLM) == VLLM and bool(engine_of(entry).key_variable)
+    """Tell whether the host's key is for it: what another container than an engine asks for is its own."""
+    return bool(entry.get("kind", VLLM) == VLLM)
 
 
 def key_of(entry: Mapping[Any, Any], common: str) -> str:

@@ -32,6 +32,7 @@ class Start:
     address: str  # of the API
     port: int
     further: Sequence[str]  # flags of the inventory
+    key: bool  # whether clients need one: the variable has it
     hosts: int  # of the cluster
     rank: int
     tensor: int  # on how many hosts each layer lies
@@ -56,6 +57,8 @@ class Engine:
     environment: Callable[[int], Mapping[str, Any]] = lambda _s: {}  # of the seconds that a start may take
     # The image: the program that it must have.
     program: str
+    key_variable: str  # of the environment: the key that clients send, which a command line would show to all
+    key_without: str = ""  # characters that its key cannot hold
     # Readiness: the lines of its log (a table of catalog/units.yml), else it is asked at /health.
     log: str = ""
     # The names of its metrics: all else knows vLLM's.
@@ -67,7 +70,6 @@ class Engine:
     mistakes: Callable[[Entry], Iterator[str]] = lambda _entry: iter(())
     # Which files of the model it takes, as vllm_model_exclude says it; None: what that says.
     files: Callable[[Entry], list[str]] | None = None
-    key_variable: str = ""  # of the environment: the key that clients send; empty: none that others cannot read
     address_variable: str = ""  # of the environment: where other ranks find this one; empty: on one host alone
 
 
@@ -78,5 +80,4 @@ NOT_HERE = {
     **dict.fromkeys(("lora", "further_names"), _ONLY_VLLM),
     "gpu_memory_utilization": "means another thing to each engine; say memory_gib",
     "host": "is 127.0.0.1, and the gateway stands in front of it",
-    "api_key": "everyone on the host would read it in the list of processes; the gateway asks clients for theirs",
 }

@@ -26,6 +26,7 @@ _NAME_THE_COMMIT = (
 # What its server showed, 0c1e570, read 2026-11-28.
 _METRICS = Naming(
     prefix="llamacpp:",
+    asks_key=True,
     names={
         "requests_processing": "num_requests_running",
         "requests_deferred": "num_requests_waiting",
@@ -116,6 +117,8 @@ ENGINE = Engine(
         *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
     }),
     program="/app/llama-server",
+    key_variable="LLAMA_API_KEY",
+    key_without=',"',  # it reads a row of several keys
     metrics=_METRICS,
     keys={"gguf": {"type": "str"}, "mmproj": {"type": "str"}, "draft": {"type": "str"}, "slots": {"type": "int"}},
     needs=("image", "port", "memory_gib", "model", "model_revision", "gguf"),

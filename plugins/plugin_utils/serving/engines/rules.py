@@ -46,7 +46,8 @@ def _by_catalog(engine: str, version: str, words: Sequence[str], hosts: int) -> 
     line = " ".join(words)
     for rule in catalog.load("engines")["rules"]:
         fits = rule["engine"] == engine and hosts >= rule.get("hosts", 1)
-        if not fits or not re.search(rule.get("words", ""), line):
+        unless = rule.get("unless")
+        if not fits or not re.search(rule.get("words", ""), line) or (unless and re.search(unless, line)):
             continue
         of_some = "versions" in rule
         if of_some and not models.within(version or None, rule["versions"], unknown=True):

@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import NOT_HERE, Engine, Entry, Start
 
+_SERVER, _KEY = "sglang.launch_server", "GB10_API_KEY"
 # By the source of its collector, 0.5.23, read 2026-11-28. Of an answer that does not stream it counts all of it as the
 # time to its first token.
 _METRICS = Naming(
@@ -35,7 +36,7 @@ _METRICS = Naming(
 
 def _words(start: Start) -> list[object]:
     """All ranks are told an address: those without the API answer there whether they are alive."""
-    words: list[object] = ["-m", "sglang.launch_server", "--model-path", start.model]
+    words: list[object] = [*_launched(start.key), "--model-path", start.model]
     words += ["--served-model-name", start.served_name]
     if start.revision:
         words += ["--revision", start.revision]
@@ -48,6 +49,14 @@ def _words(start: Start) -> list[object]:
     chunk = [] if _chunk(start.further) else ["--chunked-prefill-size", _figure("chunked_prefill")]
     words += ["--host", start.address, "--port", start.port, "--enable-metrics"]
     return [*words, *chunk, *_drafts(start.draft), *start.further, "--mem-fraction-static", _static(start)]
+
+
+def _launched(key: bool) -> list[str]:
+    """It takes its key from the command line alone, which all can read. So that one is made inside."""
+    if not key:
+        return ["-m", _SERVER]
+    add = f'sys.argv += ["--api-key", os.environ["{_KEY}"]]'
+    return ["-c", f'import os, runpy, sys; {add}; runpy.run_module("{_SERVER}", run_name="__main__", alter_sys=True)']
 
 
 def _drafts(wish: Wish | None) -> Iterator[object]:
@@ -111,6 +120,7 @@ ENGINE = Engine(
         *("--api-key", "--admin-api-key", "--config", "--ssl-keyfile-password"),
     }),
     program="python3",
+    key_variable=_KEY,
     metrics=_METRICS,
     needs=("image", "port", "memory_gib", "model"),
     refuses=NOT_HERE,
