@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
@@ -17,7 +17,18 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 from gb10_fleet import __version__, home, image, image_build
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, by_name, end, how_to_use, show, show_errors, silent, told, wrong_question
+from gb10_fleet.ending import (
+    answer,
+    by_name,
+    end,
+    how_to_use,
+    show,
+    show_errors,
+    show_failures,
+    silent,
+    told,
+    wrong_question,
+)
 from gb10_fleet.enrol import cli as enrol_cli
 from gb10_fleet.explain import explained, lines
 from gb10_fleet.helping import Grouped
@@ -117,7 +128,16 @@ def site(
     if not as_json and report.evidence:
         for line in how_to_use(order, Path(report.evidence)):
             print(line)
-    end(order, outcome, report, as_json)
+    _end_of_site(order, outcome, report, as_json)
+
+
+def _end_of_site(
+    order: Order, outcome: Outcome, report: Report, as_json: bool, drift: Mapping[str, Any] | None = None
+) -> NoReturn:
+    """Say once more, behind Ansible's own lines, what failed where, and the way out."""
+    if not as_json and outcome is not Outcome.done:
+        show_failures(order, report, refused=report.refused)
+    end(order, outcome, report, as_json, drift)
 
 
 def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
@@ -134,7 +154,7 @@ def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
     outcome, report = run(order, quiet=as_json)
     if outcome is Outcome.done and drift["silent"]:
         outcome = Outcome.unreachable
-    end(order, outcome, report, as_json, drift)
+    _end_of_site(order, outcome, report, as_json, drift)
 
 
 @app.command(cls=NoLists)

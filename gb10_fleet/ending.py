@@ -43,14 +43,17 @@ def answer(
 
 def show(order: Order, report: Report) -> None:
     """Show what a scan or the doctor found; of a host without it, why."""
-    lines = str(report.drift.get("msg", "")).splitlines() + (
-        list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
-    )
-    judged = {finding["host"] for finding in report.findings}
-    lines += told(report, judged)
-    for line in lines:  # what a host says must not steer the terminal
+    for line in str(report.drift.get("msg", "")).splitlines():  # what a host says must not steer the terminal
         print(printable(by_name(order, line)))
+    show_failures(order, report, refused=order.playbook == "gb10.fleet.doctor")
     show_errors(report)
+
+
+def show_failures(order: Order, report: Report, *, refused: bool) -> None:
+    """Show for each host what failed, where the doctor `refused` in its words, with the way out."""
+    judged = {finding["host"] for finding in report.findings}
+    for line in (*(_findings(report) if refused else ()), *told(report, judged)):
+        print(printable(by_name(order, line)))
 
 
 def show_errors(report: Report) -> None:

@@ -204,7 +204,7 @@ def _commands(verb: str) -> list[list[str]]:
 
 
 def _run(fleet: Fleet, verb: str, host: str, model: str) -> None:
-    names = {"{{ inventory_hostname }}": host, "{{ __wish_mine.served_name }}": model}
+    names = {"{{ inventory_hostname }}": host, "{{ __wish_mine.served_name }}": model, "{{ __wish_left_s }}": "60"}
     found = _commands(verb)
     assert found
     for argv in found:

@@ -580,6 +580,19 @@ def test_no_host_says_where_to_look(use: Use) -> None:
     assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
 
 
+def test_site_ends_with_what_failed_where_in_plain_words(use: Use) -> None:
+    other = event("runner_on_failed", "a.module", msg="apt is held by a person")
+    other["event_data"]["host"] = "spark-b"
+    use(2, REFUSED, other, stats(failures={"spark-a": 1, "spark-b": 1}))
+    assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).stdout.splitlines() == [
+        "spark-a: error: no_carrier: how it is",
+        "    Fix: what to do",
+        "2 hosts: 1 error, 0 warnings, 0 accepted",
+        "spark-b: apt is held by a person",
+    ]
+    assert json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)["outcome"] == "refused"
+
+
 PROBED = event("runner_on_ok", "gb10.fleet.probe", probes={}, unchanged=["spark-a"], findings=[])
 
 
