@@ -156,7 +156,7 @@ def test_an_engine_that_hangs_is_restarted_once_and_serves_again(real: Callable[
             lives[-1].life.stop()
             assert lives[-1].end() == 0
             lives.append(lives[-1].again())
-        return 0, "20.0\n"
+        return 0, ", ".join(["20"] * len(watchdog.FIELDS))  # W, MHz and percent of a GPU that does nothing
 
     def ask_ours(service: metrics.Service, seconds: float) -> metrics.Counters:
         service.status = str(tmp_path / "status.json")  # beside it is the unit's word
@@ -164,7 +164,7 @@ def test_an_engine_that_hangs_is_restarted_once_and_serves_again(real: Callable[
 
     (tmp_path / "serving").touch()
     world = watchdog.World(tmp_path, run, ask_ours, time.monotonic, time.time)
-    rules = {"after_s": 8, "power_w": 30, "gap_s": 30, "breaker_s": 3600}
+    rules = {"after_s": 8, "power_w": 30, "gap_s": 30, "breaker_s": 3600, "busy_percent": 80, "held_clock_mhz": 1800}
 
     def patrol(times: int) -> list[str]:
         said = []
