@@ -65,7 +65,8 @@ class Process:
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[Callable[[str], None]]:
     """Be the only writer; yields a function that says which run it is for. Busy says who is at it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (folder.parent, folder):  # of a parent that it makes, mkdir takes no mode
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = _open(folder / "lock")
     try:
         try:

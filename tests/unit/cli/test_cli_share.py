@@ -229,6 +229,7 @@ def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet:
     call(fleet, "laptop", "--yes")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in fleet.folder.glob("share*")}
     assert modes == {"share.yml": 0o600, "share-authority-key.txt": 0o600, "share-authority.txt": 0o644}
+    assert {stat.S_IMODE((fleet.folder / name).stat().st_mode) for name in (".gb10", ".gb10/share")} == {0o700}
     argv = [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(fleet.folder), "--host", "a"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert json.loads(shown.stdout)["gateway_keys"] == variables(fleet)["gateway_keys"]
