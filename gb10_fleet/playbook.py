@@ -107,11 +107,6 @@ class Order:
         """Tell whether it changes nothing."""
         return self.check or (bool(self.words) and bool(words.read(self.words).check))
 
-    @property
-    def brings(self) -> bool:
-        """Tell whether it brings to the hosts what the inventory says."""
-        return self.playbook in _BRING and not (self.only_checks or self.lists)
-
     def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
         """The options; the variables are in that file, for a command line is everybody's to read."""
         mine = ["--check"] if self.check else []
@@ -346,8 +341,7 @@ def run(
     with (
         tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private,
         passwords.handed_over(Path(private)) as secrets,
-        # It reads the inventory at its beginning, and who takes a key back meanwhile has to know.
-        locks.beside(place(order.inventories) / locks.SHARED) if order.brings else contextlib.nullcontext(),
+        _known_at_work(order),
         _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
         variables = Path(private, "variables.yml")
@@ -376,6 +370,13 @@ def run(
         report.no_target, report.errors = found[0], found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
+
+
+def _known_at_work(order: Order) -> contextlib.AbstractContextManager[None]:
+    """What brings the inventory to the hosts has read it before: who takes a key back meanwhile has to know."""
+    if order.playbook not in _BRING or order.only_checks or order.lists:
+        return contextlib.nullcontext()
+    return locks.beside(place(order.inventories) / locks.SHARED)
 
 
 def _heartbeat(quiet: bool) -> Watch:
