@@ -31,7 +31,8 @@ from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
 from gb10_fleet.beat import Beat
 from gb10_fleet.inventory_lines import yaml_mistake
-from gb10_fleet.rollout import words
+from gb10_fleet.rollout import locks, words
+from gb10_fleet.rollout.journal import place
 from gb10_fleet.untold import Untold
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
@@ -51,6 +52,7 @@ _NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
 _NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _DECIDE = ("gb10.fleet.doctor", "gb10.fleet.plan", "gb10.fleet.host_state")  # on this machine, out of our documents
+_BRING = ("gb10.fleet.site", "gb10.fleet.converge")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
 _BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
@@ -339,6 +341,7 @@ def run(
     with (
         tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private,
         passwords.handed_over(Path(private)) as secrets,
+        _known_at_work(order),
         _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
         variables = Path(private, "variables.yml")
@@ -367,6 +370,13 @@ def run(
         report.no_target, report.errors = found[0], found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
+
+
+def _known_at_work(order: Order) -> contextlib.AbstractContextManager[None]:
+    """What brings the inventory to the hosts has read it before: who takes a key back meanwhile has to know."""
+    if order.playbook not in _BRING or order.only_checks or order.lists:
+        return contextlib.nullcontext()
+    return locks.beside(place(order.inventories) / locks.SHARED)
 
 
 def _heartbeat(quiet: bool) -> Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,8 @@ app = typer.Typer()
 
 UNDO = "gb10.fleet.undo"
 ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
-TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError)  # of an inventory, an address, a missing ssh-keyscan
+# Of an inventory, an address, a missing ssh-keyscan, a folder, another command.
+TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError, PermissionError, locks.Busy)
 _PUBLIC_KEY = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ +(AAAA[A-Za-z0-9+/]{40,}={0,2})(?:\s|\Z)")
 _MOST_SHOWN, _LONGEST = 50, 4096  # lines and characters of what a host says: it may say 4 MiB
 
@@ -48,7 +50,10 @@ def retire(
     """Take off a host that leaves all that is of the fleet: what was set up, secrets, SSH keys. Never wipes a disk."""
     person = Person(yes, as_json)
     try:
-        said = _Retire(list(inventory), tuple(ctx.obj), host, models, person).run(check=check)
+        # Else a key that somebody takes back meanwhile would be in the inventory again.
+        alone = contextlib.nullcontext() if check else locks.held(place(inventory) / locks.SHARED)
+        with alone:
+            said = _Retire(list(inventory), tuple(ctx.obj), host, models, person).run(check=check)
     except TROUBLES as error:
         _stopped(error, inventory, as_json)
     if as_json:
@@ -129,6 +134,8 @@ def _stopped(error: Exception, inventories: Sequence[str], as_json: bool) -> NoR
         outcome = error.outcome
     elif isinstance(error, FileNotFoundError):
         outcome, text = Outcome.failed, f"{error.filename} is not on this machine: install the client of OpenSSH"
+    elif isinstance(error, PermissionError):
+        outcome, text = Outcome.failed, f"{error.filename}: {error.strerror}; this user must be able to write there"
     stopped(Stop(by_name(Order("", inventories), text), outcome), as_json)
 
 

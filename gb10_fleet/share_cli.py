@@ -75,7 +75,9 @@ def share(
         if listed:
             said = task.listed()
         else:
-            with locks.held(place(inventory) / "share"):  # what one has read, another must not change meanwhile
+            if name is not None:
+                locks.refuse(place(inventory))  # beside a rollout nothing is set up; a key is taken back at any time
+            with locks.held(place(inventory) / locks.SHARED):  # what one has read, another must not change meanwhile
                 said = task.shared(name) if name is not None else task.revoked(str(revoke))
     except locks.Busy as busy:
         stopped(Stop(f"{busy}. {_NOTHING}", Outcome.refused), as_json)
@@ -186,9 +188,13 @@ class _Share:
         keys = _keys(before)
         if keys.pop(name, None) is None:
             known = ", ".join(sorted(keys)) or "nobody"
-            raise Stop(f"{name} has no key; these have one: {known}", Outcome.refused)
+            rest = "A host that did not hear of it when it was taken back forgets it with gb10 site"
+            raise Stop(f"{name} has no key; these have one: {known}. {rest}", Outcome.refused)
         after = {**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}
-        self._bring(after, before, f"{name} has no key here any more; gb10 site takes it off the rest of the hosts")
+        out = f"{name} has no key here any more"
+        if self._bring(after, before, f"{out}; gb10 site takes it off the rest of the hosts"):
+            again = "and the other one may put it back on hosts. Fix: when that has ended, gb10 site"
+            raise Stop(f"{out}, but another gb10 was at work: it had read the key before, {again}", Outcome.failed)
         minutes = catalog.load("gateway")["silence"]["value"] // 60
         rest = f"What it has begun ends within {minutes} minutes; {counted(len(keys), 'client')} left."
         if not keys:
@@ -252,9 +258,14 @@ class _Share:
             )
         self.person.consent(f"Open it, and give {name} a key?")
 
-    def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any], then: str = _AGAIN) -> None:
-        """Have the hosts know it. What was refused has changed nothing, so the inventory is as before."""
+    def _bring(self, after: Mapping[str, Any], before: Mapping[str, Any], then: str = _AGAIN) -> bool:
+        """Have the hosts know it. What was refused has changed nothing, so the inventory is as before.
+
+        Tells whether somebody else was at work who may have read the inventory before: he brings what it said then.
+        """
         self.kept.write(after)
+        state = place(self.order.inventories)
+        beside = locks.others(state / locks.SHARED) or locks.owner(state) is not None
         words = ("--skip-tags", "validate")
         order = Order("gb10.fleet.site", self.order.inventories, words=(*self.order.words, *words))
         self.person.say("Setting it up on the hosts; this takes a minute or two.")
@@ -263,6 +274,7 @@ class _Share:
             self.kept.write(before)
         if outcome is not Outcome.done:
             self._refuse(order, outcome, report, then)
+        return beside
 
     def _refuse(self, order: Order, outcome: Outcome, report: Report, then: str = _AGAIN) -> NoReturn:
         if not self.person.quiet:

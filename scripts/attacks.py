@@ -48,6 +48,7 @@ TESTS = (
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",
     "tests/unit/programs/test_vllm_causes.py",
+    "tests/unit/programs/test_vllm_door.py",
     "tests/unit/programs/test_vllm_unit.py",
     "tests/unit/reports/test_benchmark.py",
     "tests/unit/reports/test_changes.py",

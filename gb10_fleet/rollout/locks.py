@@ -24,7 +24,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLO
 from gb10_fleet.rollout.journal import utc
 from gb10_fleet.rollout.written import text_of
 
+SHARED = "share"  # below the fleet's folder: of who gives or takes back the keys of clients
 _PROC = Path("/proc")
+_MANY = "beside"
 # Seconds that an orphan gets after SIGTERM, which Ansible hands on to its workers.
 GRACE_S = 10.0
 _POLL_S = 0.05
@@ -63,8 +65,9 @@ class Process:
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[Callable[[str], None]]:
     """Be the only writer; yields a function that says which run it is for. Busy says who is at it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for each in (folder.parent, folder):  # of a parent that it makes, mkdir takes no mode
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = _open(folder / "lock")
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,6 +85,37 @@ def held(folder: Path) -> Iterator[Callable[[str], None]]:
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Be one of many at work, of whom `others` tells. Where the folder is not there, or not ours, nobody asks."""
+    try:
+        descriptor = _open(folder / _MANY)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def others(folder: Path) -> bool:
+    """Tell whether somebody is `beside` at this moment."""
+    descriptor = _open(folder / _MANY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _open(file: Path) -> int:
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def owner(folder: Path) -> Owner | None:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -79,7 +80,9 @@ def seed(host: Host, key: HostKey, way: str, stick: str, now: datetime) -> Seed:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Make the folder, and be the only one at work there: of two lists of seeds the last one would stay."""
+    _refuse_foreign(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _refuse_foreign(folder)  # somebody else may have made it just now
     folder.chmod(0o700)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -104,8 +107,7 @@ def refuse(folder: Path, names: Sequence[str], *, force: bool, one_stick: bool =
         return
     if not folder.is_dir() or (not (folder / MANIFEST).exists() and any(folder.iterdir())):
         raise NoFolder(f"{folder} is there and is no folder of seeds; name another one, or an empty one")
-    if folder.stat().st_uid != os.geteuid():
-        raise NoFolder(f"{folder} belongs to another user, who could exchange what goes onto a stick; name a new one")
+    _refuse_foreign(folder)
     known = _known(folder)
     if one_stick and (kept := sorted(name for name, one in known.items() if one.stick == ALL and name not in names)):
         raise NoFolder(
@@ -118,6 +120,21 @@ def refuse(folder: Path, names: Sequence[str], *, force: bool, one_stick: bool =
             f"{folder} has seeds of {', '.join(there)}; new ones have new host keys, and sticks that are written "
             "already would be worth nothing. Name the other hosts alone, or say --force and write the sticks again"
         )
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Whoever has a folder on the way can exchange what is below it: a stick, or what is to be overwritten."""
+    own, real = os.geteuid(), folder.resolve()
+    for at in (*folder.absolute().parents, *real.parents, real):
+        if not at.exists():
+            continue
+        status = at.stat()
+        theirs = status.st_uid != own and (status.st_uid != 0 or at == real)
+        if theirs or status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise NoFolder(
+                f"{at} belongs to another user, or anybody may write there, and could exchange what goes onto a "
+                "stick; name another folder"
+            )
 
 
 def read(folder: Path) -> dict[str, Seed]:

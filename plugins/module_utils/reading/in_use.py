@@ -68,5 +68,5 @@ def containers(done: Completed) -> list[dict[str, str]]:
 
 def _listeners(port: int, proc: Path) -> list[dict[str, Any]]:
     """Who listens there, in words; of a container Docker's own proxy does."""
-    inodes = {each.inode for each in sockets([end(one, port) for one in _ANY], state=LISTEN, proc=proc)}
-    return [{"port": port, "who": ", ".join(owners(inodes, proc)) or "a process that cannot be read"}] if inodes else []
+    marks = {each.mark for each in sockets([end(one, port) for one in _ANY], state=LISTEN, proc=proc) if each.mark}
+    return [{"port": port, "who": ", ".join(owners(marks, proc)) or "a process that cannot be read"}] if marks else []

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
 _NAME, _USER = re.compile(r"(?m)^Name:\t(.*)$"), re.compile(r"(?m)^Uid:\t([0-9]+)")  # of /proc/PID/status
 LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
 PROC = Path("/proc")
@@ -31,13 +30,23 @@ class End(NamedTuple):
     port: int
 
 
+class Mark(NamedTuple):
+    """By what a socket is known: its inode, and the number of its user.
+
+    The kernel counts inodes in 32 bits, so a user who makes enough sockets gets the number of somebody else's.
+    """
+
+    inode: int
+    user: int
+
+
 class Socket(NamedTuple):
-    """A TCP socket of this host. `inode` is 0 until somebody has accepted it."""
+    """A TCP socket of this host; `mark` is None until somebody has accepted it."""
 
     local: End
     remote: End
     state: int
-    inode: int
+    mark: Mark | None
 
 
 def end(address: str, port: int) -> End:
@@ -54,12 +63,14 @@ def sockets(
     here = "|".join(ends)
     there = r"[0-9A-F]+:[0-9A-F]{4}" if remote is None else "|".join(_texts(remote))
     how = r"[0-9A-F]{2}" if state is None else f"{state:02X}"
-    pattern = rf"^ *\d+: ({here}) ({there}) ({how}) (?:\S+ ){{5}}(\d+) "
+    pattern = rf"^ *\d+: ({here}) ({there}) ({how}) (?:\S+ ){{3}}(\d+) \S+ (\d+) "
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             text = re.sub(" +", " ", (proc / "net" / name).read_text(encoding="ascii"))
             for found in re.findall(pattern, text, re.MULTILINE):
-                yield Socket(ends[found[0]], _end(found[1]), int(found[2], 16), int(found[3]))
+                user, inode = map(int, found[3:])
+                mark = Mark(inode, user) if inode else None
+                yield Socket(ends[found[0]], _end(found[1]), int(found[2], 16), mark)
 
 
 def _texts(at: End) -> list[str]:
@@ -76,16 +87,16 @@ def _end(text: str) -> End:
     return end(str(ipaddress.ip_address(b"".join(words))), int(port, 16))
 
 
-def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[int]:
-    """The inodes of the sockets that processes have open."""
+def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[Mark]:
+    """The sockets that processes have open."""
     found = set()
     for process in processes:
         with contextlib.suppress(OSError):
             for entry in os.scandir(proc / str(process) / "fd"):
                 with contextlib.suppress(OSError):
-                    match = _SOCKET.match(os.readlink(entry.path))  # noqa: PTH115 - it is no path
-                    if match:
-                        found.add(int(match[1]))
+                    if os.readlink(entry.path).startswith("socket:"):  # noqa: PTH115 - it is no path
+                        status = os.stat(entry.path)  # noqa: PTH116 - of the socket itself
+                        found.add(Mark(status.st_ino, status.st_uid))
     return found
 
 
@@ -103,15 +114,15 @@ def accepted_by(process: int, connection: socket.socket, proc: Path = PROC) -> b
     return accepted in sockets_of(kin(process, proc), proc)
 
 
-def other_end(local: End, remote: End, proc: Path = PROC) -> int:
-    """The inode of the other side of a connection within this host; 0 where nobody has accepted it yet."""
-    return next((each.inode for each in sockets([remote], local, proc=proc)), 0)
+def other_end(local: End, remote: End, proc: Path = PROC) -> Mark | None:
+    """The other side of a connection within this host; None where nobody has accepted it yet."""
+    return next((each.mark for each in sockets([remote], local, proc=proc)), None)
 
 
-def owners(inodes: set[int], proc: Path = PROC) -> Iterator[str]:
+def owners(marks: set[Mark], proc: Path = PROC) -> Iterator[str]:
     """Whose the sockets are: each process with its user, as far as it can be read."""
     for process in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
-        if sockets_of([process], proc) & inodes:
+        if sockets_of([process], proc) & marks:
             told = _text(proc / str(process) / "status")
             name, user = _NAME.search(told), _USER.search(told)
             if name and user:

@@ -25,7 +25,7 @@ DOCKER_DEADLINE_S = 10.0
 def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
     """Return whether a process is the one that listens at an address."""
     own = sockets_of([process], proc)
-    return any(each.inode in own for each in sockets([end(address, port)], state=LISTEN, proc=proc))
+    return any(each.mark in own for each in sockets([end(address, port)], state=LISTEN, proc=proc))
 
 
 def of_container(name: str, run: Runner, proc: Path = PROC) -> Owner:

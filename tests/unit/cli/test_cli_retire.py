@@ -207,6 +207,23 @@ def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: Wo
     assert list(yaml.safe_load(file.read_text())["all"]["hosts"]) == ["spark-b"]
 
 
+def test_no_key_is_taken_back_while_a_host_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wrote the list of clients that it had read, and a key that was taken back meanwhile was there again."""
+    folder, meanwhile = world.folder / ".gb10" / locks.SHARED, []
+
+    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        with pytest.raises(locks.Busy), locks.held(folder):
+            pass
+        meanwhile.append(order.check)
+        return World.run(world, order, quiet)
+
+    monkeypatch.setattr(retire_cli, "run", run)
+    with locks.held(folder):
+        result = world.gb10("retire", "spark-a", "--yes")
+    assert result.exit_code == Outcome.refused and "another gb10 is at work" in result.stderr and not meanwhile
+    assert world.gb10("retire", "spark-a", "--yes").exit_code == 0 and meanwhile == [False]
+
+
 def test_a_check_forgets_nothing(world: World) -> None:
     before = world.trusted
     result = world.gb10("retire", "spark-a", "--check")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ import yaml
 from typer.testing import CliRunner
 
 from gb10_fleet import authority, cli, share_cli
-from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.rollout import locks
 from gb10_fleet.up.people import Stop
 from tests.support.attacker import tally
 from tests.support.ports import free_port
@@ -161,6 +163,44 @@ def test_a_key_that_is_taken_back_meanwhile_does_not_return(
     assert call(fleet, "--revoke", "laptop").exit_code == 0 and list(variables(fleet)["gateway_keys"]) == ["phone"]
 
 
+@pytest.mark.parametrize("work", ["site", "rollout"])
+def test_what_began_before_a_key_was_taken_back_may_bring_it_again(fleet: Fleet, work: str) -> None:
+    """Ansible reads the inventory once, may fetch for an hour, and then writes the keys that it has read."""
+    for name in ("laptop", "phone"):
+        assert call(fleet, name, "--yes").exit_code == 0
+    state = fleet.folder / ".gb10"
+    with locks.beside(state / locks.SHARED) if work == "site" else locks.held(state):
+        result = call(fleet, "--revoke", "laptop")
+        again = call(fleet, "tablet")
+    silent = result.exit_code == 0
+    tally("a key that was taken back returns", 1, int(silent))
+    assert not silent and "it had read the key before" in result.stderr
+    assert "when that has ended, gb10 site" in result.stderr and "laptop" not in variables(fleet)["gateway_keys"]
+    assert fleet.orders[-1].playbook == "gb10.fleet.site", "it is taken off the hosts all the same"
+    assert (again.exit_code == Outcome.refused) is (work == "rollout"), again.output
+    assert call(fleet, "--revoke", "phone").exit_code == 0
+
+
+def test_a_run_that_brings_the_keys_is_known_while_it_lasts(tmp_path: Path) -> None:
+    state, seen = tmp_path / ".gb10/share", []
+
+    def runner(**_: Any) -> SimpleNamespace:
+        seen.append(locks.others(state) if state.is_dir() else None)
+        return SimpleNamespace(rc=0, status="successful")
+
+    run(Order("gb10.fleet.site", [str(tmp_path)]), quiet=True, runner=runner)
+    assert seen == [None] and not state.parent.exists(), "nobody has shared anything, so nobody asks"
+    state.mkdir(parents=True)
+    for order in (
+        Order("gb10.fleet.site", [str(tmp_path)]),
+        Order("gb10.fleet.converge", [str(tmp_path / "hosts.yml")]),
+        Order("gb10.fleet.site", [str(tmp_path)], check=True),
+        Order("gb10.fleet.glance", [str(tmp_path)]),
+    ):
+        run(order, quiet=True, runner=runner)
+    assert seen[1:] == [True, True, False, False] and not locks.others(state)
+
+
 def test_a_key_that_not_all_hosts_forgot_is_no_longer_known_here(fleet: Fleet) -> None:
     """So the same command again would be refused."""
     call(fleet, "laptop", "--yes")
@@ -189,6 +229,7 @@ def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet:
     call(fleet, "laptop", "--yes")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in fleet.folder.glob("share*")}
     assert modes == {"share.yml": 0o600, "share-authority-key.txt": 0o600, "share-authority.txt": 0o644}
+    assert {stat.S_IMODE((fleet.folder / name).stat().st_mode) for name in (".gb10", ".gb10/share")} == {0o700}
     argv = [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(fleet.folder), "--host", "a"]
     shown = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert json.loads(shown.stdout)["gateway_keys"] == variables(fleet)["gateway_keys"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import stat
 import subprocess
 from collections.abc import Mapping
@@ -381,6 +382,32 @@ def test_a_folder_of_somebody_else_is_none_for_seeds(tmp_path: Path, monkeypatch
     monkeypatch.setattr(store.os, "geteuid", lambda: 4711)
     with pytest.raises(store.NoFolder, match="belongs to another user"):
         store.refuse(tmp_path / "theirs", ["spark-a"], force=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to give a folder away takes root")
+@pytest.mark.parametrize("whose", ["own", "above", "of a link", "everybody's"])
+def test_who_has_a_folder_on_the_way_exchanges_no_seed_and_no_file(tmp_path: Path, whose: str) -> None:
+    """Shredding looked at a name and then opened it: in a folder of his he put a link there in between."""
+    theirs = tmp_path / "theirs"
+    seeds = theirs / "seeds"
+    written(tmp_path / "ours" if whose == "of a link" else seeds)
+    if whose == "of a link":
+        theirs.mkdir()
+        seeds.symlink_to(tmp_path / "ours")
+    if whose == "everybody's":
+        theirs.chmod(0o777)
+    else:
+        os.chown(seeds if whose == "own" else theirs, 4242, 4242)
+    with pytest.raises(store.NoFolder, match="belongs to another user"):
+        store.refuse(seeds, ["spark-a"], force=True)
+    result = CLI.invoke(cli.app, ["seed", "--out", str(seeds), "--shred"])
+    won = result.exit_code == 0 or not (seeds / "spark-a/user-data").exists()
+    tally("a folder of seeds that somebody else can exchange", 1, int(won))
+    assert not won
+    theirs.chmod(0o1777)  # as /tmp is: nobody moves what is of others there
+    os.chown(theirs, 0, 0)
+    os.chown(seeds, 0, 0)
+    assert CLI.invoke(cli.app, ["seed", "--out", str(seeds), "--shred"]).exit_code == 0
 
 
 @pytest.mark.parametrize("trap", ["path", "above", "link", "link of the image", "name"])

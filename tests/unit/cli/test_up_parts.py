@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -272,15 +274,14 @@ def test_the_models_of_the_user_are_named(tmp_path: Path) -> None:
 
 
 def test_who_listens_at_a_port_is_named(tmp_path: Path) -> None:
-    socket = "0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1"
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net/tcp").write_text(f"  sl  local_address\n   {socket}\n")
-    process = tmp_path / "12"
-    (process / "fd").mkdir(parents=True)
-    (process / "fd/3").symlink_to("socket:[4711]")
-    (process / "status").write_text("Name:\tpython3\nUid:\t0\t0\n")
-    assert in_use._listeners(8000, tmp_path) == [{"port": 8000, "who": "python3 (process 12 of root)"}]
-    assert in_use._listeners(8001, tmp_path) == []
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        port = made.getsockname()[1]
+        for name, place in (("net", "/proc/net"), ("12/fd", f"/proc/{os.getpid()}/fd")):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).symlink_to(place)
+        (tmp_path / "12/status").write_text("Name:\tpython3\nUid:\t0\t0\n")
+        assert in_use._listeners(port, tmp_path) == [{"port": port, "who": "python3 (process 12 of root)"}]
+    assert in_use._listeners(port, tmp_path) == []
 
 
 # -- a hostile host

@@ -278,6 +278,12 @@ class Keyed(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
+def test_the_token_of_the_hub_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("HF_TOKEN=hf\n")
+    text = json.dumps({"argv": ["--port", "1"], "metrics": {"asks_key": True}, "env_file": str(tmp_path / "env")})
+    assert counters.service_of("own", text, "/etc/gb10-fleet/vllm-own.json")._headers() == {}
+
+
 @pytest.mark.parametrize(("asks", "kept", "running"), [(True, True, 2), (False, True, None), (True, False, None)])
 def test_an_engine_that_asks_for_its_key_is_told_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool, kept: bool, running: int | None

@@ -18,6 +18,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.conf
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.door import Door
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 
+from tests.support.attacker import tally
+
 ME = pwd.getpwuid(os.getuid()).pw_name
 OURS = "0::/system.slice/docker-1.scope\n"
 LISTENS = """
@@ -60,7 +62,7 @@ def test_a_hundred_thousand_sockets_hold_up_no_look(tmp_path: Path) -> None:
     (tmp_path / "net/tcp").write_text("\n".join(["  sl  local_address rem_address", *rows, ""]))
     began = time.process_time()
     found = list(sockets.sockets([sockets.End("127.0.0.1", 8000)], state=sockets.LISTEN, proc=tmp_path))
-    assert [each.inode for each in found] == [4242]
+    assert [each.mark for each in found] == [(4242, 0)]
     assert time.process_time() - began < 0.7, "it took 2.7 s to read them all"
 
 
@@ -104,16 +106,32 @@ def test_it_stays_shut_where_somebody_shares_the_port(tmp_path: Path, proc: Path
         one.listen()
         door = Door(tmp_path, Api(*one.getsockname()), proc)
         put(proc, os.getpid(), OURS)
-        held = sockets.sockets_of([os.getpid()])
         assert door.opens(os.getpid())
         door.close()
         other.listen()
         hidden = proc / f"{os.getpid()}/fd"
         hidden.unlink()
         hidden.mkdir()
-        (number,) = {os.fstat(one.fileno()).st_ino} & held
-        (hidden / "3").symlink_to(f"socket:[{number}]")
-        assert not door.opens(os.getpid())
+        (hidden / "socket:").symlink_to("/proc/self/fd")
+        (hidden / "3").symlink_to(f"socket:/{one.fileno()}")
+        assert len(sockets.sockets_of([os.getpid()], proc)) == 1 and not door.opens(os.getpid())
+
+
+@pytest.mark.parametrize("his", [False, True])
+def test_a_number_that_came_around_again_opens_nothing(tmp_path: Path, proc: Path, his: bool) -> None:
+    """A login makes sockets until one that listens has the number of one of the container's: 2**32 at most."""
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, OURS)
+        (mark,) = {each.mark for each in sockets.sockets([sockets.End("127.0.0.1", port)], state=sockets.LISTEN)}
+        assert mark and mark.user == os.getuid()
+        (proc / "net").unlink()
+        (proc / "net").mkdir()
+        row = f"0: 0100007F:{port:04X} 00000000:0000 0A 0:0 0:0 0 {mark.user + his} 0 {mark.inode} 1 0 100 0 0 10 0\n"
+        (proc / "net/tcp").write_text(row)
+        opened = Door(tmp_path, Api("127.0.0.1", port), proc).opens(process)
+    if his:
+        tally("a socket with the number of one of the container's", 1, int(opened))
+    assert opened is not his
 
 
 def test_another_address_is_another_matter(tmp_path: Path, proc: Path) -> None:

@@ -870,6 +870,17 @@ def test_no_line_of_a_container_is_one_of_its_unit(tmp_path: Path) -> None:
     assert log.clean("\x1b[36m(EngineCore pid=7)\x1b[0;0m\tses\x1b[0mame") == "(EngineCore pid=7)\t***"
 
 
+@pytest.mark.parametrize("key", ["sesame", "ses\\ame", "ses'ame", "ses'a\"me", 'ses"ame'])
+def test_a_server_that_writes_down_its_settings_shows_no_key(tmp_path: Path, key: str) -> None:
+    """SGLang does so at each start, as Python writes a text; llama.cpp and others in JSON."""
+    (tmp_path / "env").write_text(f"GB10_API_KEY={key}\n")
+    log = Log(parse_config(json.dumps(Host(tmp_path).raw)), container_log.read_secrets(str(tmp_path / "env")))
+    said = [f"ServerArgs(api_key={key!r}, x=1)", json.dumps({"api_key": key}), key]
+    shown = [line for line in map(log.clean, said) if "ame" in line or "ses" in line]
+    tally("a container that speaks as its unit: a key in the journal", len(said), len(shown))
+    assert not shown
+
+
 def test_what_a_container_says_has_a_stream_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """journald gives each line the name that its stream began with, and no line can say another."""
     place = tmp_path / "stdout"

@@ -235,11 +235,11 @@ def test_the_process_behind_a_connection_is_known(address: str, asked: str) -> N
         assert listening.listens(os.getpid(), address, port) and not listening.listens(1, address, port)
         with socket.create_connection((asked, port)) as client:
             here, there = (sockets.end(*name[:2]) for name in (client.getsockname(), client.getpeername()))
-            assert sockets.other_end(here, there) == 0, "nobody has accepted it"
+            assert sockets.other_end(here, there) is None, "nobody has accepted it"
             with server.accept()[0] as accepted:
-                inode = os.fstat(accepted.fileno()).st_ino
-                assert sockets.other_end(here, there) == inode
-                assert inode in sockets.sockets_of([os.getpid()]) and inode not in sockets.sockets_of([1])
+                mark = (os.fstat(accepted.fileno()).st_ino, os.getuid())
+                assert sockets.other_end(here, there) == mark
+                assert mark in sockets.sockets_of([os.getpid()]) and mark not in sockets.sockets_of([1])
 
 
 def test_kin_share_the_whole_path_of_their_group(tmp_path: Path) -> None:

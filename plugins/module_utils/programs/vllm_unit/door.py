@@ -15,6 +15,7 @@ from pathlib import Path
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
     LISTEN,
     PROC,
+    Mark,
     end,
     kin,
     owners,
@@ -36,7 +37,7 @@ class Door:
     def __init__(self, folder: Path, api: Api | None, proc: Path = PROC) -> None:
         self.file, self.api, self.proc = folder / SERVING, api, proc
         self.is_open = False
-        self._held: set[int] = set()  # the sockets that it was opened for
+        self._held: set[Mark] = set()  # the sockets that it was opened for
 
     def opens(self, process: int) -> bool:
         """Open it if the control group of this process is all that listens there. True when it has just been opened.
@@ -79,12 +80,12 @@ class Door:
         beside = "as well as the container" if there - strange else "and the container does not"
         return Failure("port_busy", printable(f"{who} listens {where}, {beside}"))
 
-    def _listeners(self, api: Api) -> set[int]:
-        """The inodes of all sockets that take connections to the API.
+    def _listeners(self, api: Api) -> set[Mark]:
+        """All sockets that take connections to the API.
 
         The kernel prefers one at the very address to those that listen everywhere.
         """
         ends = {end(address, api.port) for address in (api.address, *_EVERYWHERE)}
         found = list(sockets(ends, state=LISTEN, proc=self.proc))
-        exact = {each.inode for each in found if each.local == end(api.address, api.port)}
-        return exact or {each.inode for each in found}
+        exact = {each.mark for each in found if each.mark and each.local == end(api.address, api.port)}
+        return exact or {each.mark for each in found if each.mark}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -210,12 +211,16 @@ def read_lines(stream: Any, secrets: Sequence[str] = ()) -> Iterator[str]:
 
 
 def read_secrets(path: str | None) -> list[str]:
-    """The values of the environment file: they show in no line that we pass on."""
+    """The values of the environment file: they show in no line that we pass on. A server that writes down its settings
+    does so in Python or JSON, where some characters have a backslash.
+    """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
     except OSError:
         return []
-    return [value for value in (line.partition("=")[2] for line in lines if not line.startswith("#")) if value]
+    values = {line.partition("=")[2] for line in lines if not line.startswith("#")} - {""}
+    written = {way(value)[1:-1] for value in values for way in (repr, json.dumps)}
+    return sorted(values | written, key=len, reverse=True)
 
 
 def _words_of_docker(log: Log) -> str:
