@@ -344,9 +344,7 @@ def run(
         _known_at_work(order),
         _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
-        variables = Path(private, "variables.yml")
-        variables.touch(mode=0o600)
-        variables.write_text(_no_templates(order.variables), encoding="utf-8")
+        variables = _written(Path(private, "variables.yml"), order.variables)
         result = runner(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
@@ -389,6 +387,12 @@ def _heartbeat(quiet: bool) -> Watch:
 
     alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
     return tell if quiet and alone and sys.stderr.isatty() else lambda _event: None
+
+
+def _written(file: Path, variables: Mapping[str, Any]) -> Path:
+    file.touch(mode=0o600)
+    file.write_text(_no_templates(variables), encoding="utf-8")
+    return file
 
 
 def _no_templates(variables: Mapping[str, Any]) -> str:
