@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
@@ -358,7 +359,7 @@ def show_evidence(
         path = home.evidence() / "latest"  # of `gb10 up`
     file = path / "evidence.json" if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(bytes_of(file))
     except FileNotFoundError:
         raise typer.BadParameter(f"{file} is not there; `gb10 validate -i INVENTORY` writes one") from None
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def _of_the_project() -> str | None:
     """As Ansible would find it: the environment, then ansible.cfg of the current folder."""
     if named := os.environ.get("ANSIBLE_INVENTORY"):
         return named
-    file = Path(os.environ.get("ANSIBLE_CONFIG") or "ansible.cfg")
+    if not (said := os.environ.get("ANSIBLE_CONFIG")) and Path().stat().st_mode & stat.S_IWOTH:
+        return None  # as Ansible: any login may have put one there, and an inventory may be a program
+    file = Path(said or "ansible.cfg")
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         settings.read(file, encoding="utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
@@ -67,7 +68,7 @@ def added(known: Mapping[str, Any], folder: Path, trusted: Path | None = None) -
 
 def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:
     try:
-        content = file.read_bytes()
+        content = bytes_of(file)
     except OSError as error:
         raise NotTrusted(f"{file} cannot be read: {error.strerror}") from None
     _verify(file, content, trusted)
@@ -117,7 +118,7 @@ def _verify(file: Path, content: bytes, trusted: Path) -> None:
             f"{trusted} is not there: it names the keys that may sign {file.name}; docs/releases.md says how"
         )
     try:
-        signed = signature.read_bytes()
+        signed = bytes_of(signature)
     except OSError as error:
         raise NotTrusted(f"{signature} cannot be read: {error.strerror}") from None
     with tempfile.TemporaryDirectory(prefix="gb10-") as private:

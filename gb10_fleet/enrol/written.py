@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, schema
 
 from gb10_fleet.discover.host_keys import known_hosts_lines
@@ -122,7 +123,7 @@ def ledger(state: Path) -> dict[str, Known]:
     """Who was enrolled, by host."""
     file = state / LEDGER
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        said = json.loads(bytes_of(file))
         if wrong := schema.problem(said, dict[str, Known], "hosts"):
             raise ValueError(wrong)
         return {name: Known(**one) for name, one in said.items()}

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import ForeignLink
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
@@ -37,7 +38,10 @@ def of(journal: Journal, run: str | None = None, drift: Path = DRIFT) -> Record:
 def put(journal: Journal, run: str | None = None) -> Path:
     """Write document and page of a run into `reports/` beside its journal. Returns the page."""
     document = of(journal, run)
-    return write(document, journal.folder / "reports" / document["run"])
+    folder = journal.folder / "reports" / document["run"]
+    if folder.resolve() != journal.folder.resolve() / "reports" / document["run"]:
+        raise ForeignLink(str(folder))  # of a folder that somebody has handed over
+    return write(document, folder)
 
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:

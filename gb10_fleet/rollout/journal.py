@@ -55,6 +55,7 @@ CREATE TRIGGER event_never_goes BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT,
 
 Record = dict[str, Any]
 WAY_OUT = "if it is broken, move it away: hosts lose nothing by that"
+_MADE = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 
 
 class JournalError(Exception):
@@ -90,6 +91,8 @@ class Journal:
             os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         elif not file.exists():
             raise NoRun(f"{file} is not there: no rollout of this fleet has begun, or --state names another folder")
+        if (undo := folder / "journal.db-journal").exists():  # SQLite would remove the file that it names
+            raise JournalError(f"{undo} is none of ours: gb10 keeps no such file. Remove it")
         try:
             self._db = sqlite3.connect(file, isolation_level=None, timeout=10)
             self._db.row_factory = sqlite3.Row
@@ -107,6 +110,17 @@ class Journal:
             self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
             raise JournalError(f"{self.folder}: a journal of format {version}, and this gb10 reads {SCHEMA_VERSION}")
+        self._refuse_strange()
+
+    def _refuse_strange(self) -> None:
+        """A view, or a page with itself below it, has rows without an end, and SQLite hears no Ctrl-C meanwhile."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as sound:
+            sound.executescript(_TABLES)
+            ours = {tuple(row) for row in sound.execute(_MADE)}
+        if {tuple(row) for row in self._db.execute(_MADE)} != ours:
+            raise sqlite3.DatabaseError("its tables are not those of a journal")
+        if self._db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("its pages are damaged")
 
     def close(self) -> None:
         self._db.close()

@@ -121,7 +121,7 @@ def _open(file: Path) -> int:
 def owner(folder: Path) -> Owner | None:
     """Return who writes at this moment; None where nobody does."""
     try:
-        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
@@ -159,7 +159,8 @@ def carrying(variable: str, ours: Callable[[str], bool], proc: Path = _PROC) -> 
             value = value.partition("=")[2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             started = _started(int(folder.name), proc)
-            if ours(value) and started is not None and not command.endswith("[mux]"):
+            mine = folder.stat().st_uid == os.geteuid()  # root may read those of all
+            if mine and ours(value) and started is not None and not command.endswith("[mux]"):
                 found.append(Process(int(folder.name), started, value, command))
     return sorted(found, key=lambda process: (process.started, process.pid))
 

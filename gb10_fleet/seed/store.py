@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, schema
 
 from gb10_fleet.ending import unread
@@ -140,7 +141,7 @@ def _refuse_foreign(folder: Path) -> None:
 def read(folder: Path) -> dict[str, Seed]:
     """The seeds that were made there, by host."""
     try:
-        said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        said = json.loads(bytes_of(folder / MANIFEST))
         if wrong := schema.problem(said, _Manifest, "seeds"):
             raise ValueError(wrong)
         found = {one["name"]: Seed(**one) for one in said["seeds"]}

@@ -81,7 +81,7 @@ _AT_OUR_END = (
     (
         re.compile(r"too long for unix domain socket|controlpath too long", re.I),
         "the path of ssh's control socket is too long",
-        "set `control_path_dir` of ansible.cfg to a short folder, as /tmp/cp",
+        "set `control_path_dir` of ansible.cfg to a short folder that only you may write to, as `~/.cp`",
     ),
     (
         re.compile(r"bad permissions|unprotected private key|load key \".*\": |incorrect passphrase", re.I),

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +20,7 @@ T = TypeVar("T")
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
+_LARGEST_FILE = 2**26  # bytes of a document; a proof of a thousand hosts is below
 _LARGEST_READ = 4096  # characters of what is quoted; hiding makes it shorter, seldom by so much
 LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
 Values = dict[str, Any]
@@ -93,9 +97,21 @@ def document(text: str | bytes | None) -> dict[str, Any]:
 def document_in(path: Path) -> dict[str, Any]:
     """The same of a file; nothing where it cannot be read."""
     try:
-        return document(path.read_bytes())
+        return document(bytes_of(path))
     except OSError:
         return {}
+
+
+def bytes_of(path: Path) -> bytes:
+    """A file that somebody else may have made. OSError where it is no plain one, or without an end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it waits for no pipe
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 def text_of(host: HostReader, path: str) -> str:

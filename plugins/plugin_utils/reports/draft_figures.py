@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import speed_beside
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
 
@@ -77,10 +77,7 @@ def earlier(directory: Path, name: str, version: int) -> list[dict[str, Any]]:
     """The documents below a folder, the newest first; what cannot be read is passed over."""
     found = []
     for file in sorted(directory.glob(f"[0-9]*/{name}"), reverse=True)[:DOCUMENTS]:
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(document, dict) and document.get("schema_version") == version:
+        document = document_in(file)
+        if document.get("schema_version") == version:
             found.append(document)
     return found

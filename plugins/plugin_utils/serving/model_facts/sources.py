@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import build, document
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
@@ -217,6 +218,6 @@ def _text(file: Path) -> bytes:
     try:
         if file.stat().st_size > limit("json_bytes"):
             raise FactsError(f"{file} has more than {limit('json_bytes')} bytes, which is no file of facts")
-        return file.read_bytes()
+        return bytes_of(file)
     except OSError as error:
         raise FactsError(f"{file} cannot be read: {error.strerror}") from None
