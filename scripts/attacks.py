@@ -27,6 +27,7 @@ TESTS = (
     "tests/unit/cli/test_cli_top.py",
     "tests/unit/cli/test_enrol.py",
     "tests/unit/cli/test_known_bad.py",
+    "tests/unit/cli/test_other_logins.py",
     "tests/unit/cli/test_playbook_events.py",
     "tests/unit/cli/test_release.py",
     "tests/unit/cli/test_seed.py",
@@ -86,6 +87,7 @@ TESTS = (
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
     "tests/unit/rollout/test_hand_edited.py",
+    "tests/unit/rollout/test_handed_over.py",
     "tests/unit/rollout/test_journal.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))

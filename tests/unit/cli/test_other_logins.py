@@ -1,0 +1,48 @@
+"""Other logins of the machine that has the inventory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gb10_fleet import home
+from gb10_fleet.rollout import locks
+from tests.support.attacker import NOBODY, needs_root, tally
+
+
+def test_a_setting_that_any_login_may_have_written_names_no_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An inventory may be a program. In /tmp `gb10 ps` ran that of another login; Ansible does not look there."""
+    for name in ("ANSIBLE_INVENTORY", "ANSIBLE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = theirs\n")
+    monkeypatch.chdir(tmp_path)
+    assert home.default() == ["theirs"]
+    tmp_path.chmod(0o1777)
+    won = home.default()
+    tally("another login of the controller: an inventory of its own", 1, len(won))
+    assert won == []
+    monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
+    assert home.default() == ["theirs"], "its owner has named it"
+
+
+@needs_root
+def test_a_process_of_another_login_is_none_that_a_run_has_left() -> None:
+    """Root may read the environment of all of them, and anybody may choose his own."""
+    environment = {**os.environ, "GB10_ROLLOUT": "r-77/1"}
+    with subprocess.Popen(["sleep", "60"], env=environment, user=NOBODY) as theirs:
+        try:
+            while not (found := Path(f"/proc/{theirs.pid}/cmdline").read_bytes()).startswith(b"sleep"):
+                assert found is not None
+                time.sleep(0.01)
+            won = locks.orphans(["r-77"])
+        finally:
+            theirs.kill()
+    tally("another login of the controller: a process in the name of a run", 1, len(won))
+    assert won == []
