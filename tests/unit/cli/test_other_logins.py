@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 
 from gb10_fleet import home
 from gb10_fleet.rollout import locks
@@ -30,6 +31,12 @@ def test_a_setting_that_any_login_may_have_written_names_no_inventory(
     assert won == []
     monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
     assert home.default() == ["theirs"], "its owner has named it"
+
+
+def test_no_way_out_leads_to_a_folder_that_any_login_may_make() -> None:
+    """ssh does not ask whose control socket it is, and hands over what Ansible sends, with the password of sudo."""
+    found = from_failure("spark-a", 'unix_listener: path "/home/x" too long for Unix domain socket')
+    assert found is not None and "control_path_dir" in found.way_out and "/tmp" not in found.way_out
 
 
 @needs_root
