@@ -372,7 +372,7 @@ def show_evidence(
         from gb10_fleet import evidence_table
 
         evidence_table.show(data, Console(), page=file.with_name("index.html"))
-    except (LookupError, ValueError, TypeError, AttributeError):
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError):
         raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None
 
 

@@ -55,7 +55,8 @@ CREATE TRIGGER event_never_goes BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT,
 
 Record = dict[str, Any]
 WAY_OUT = "if it is broken, move it away: hosts lose nothing by that"
-_MADE = "SELECT type, name, tbl_name, sql FROM sqlite_master"
+# But for statistics, which a tool for SQLite may have written.
+_MADE = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
 
 
 class JournalError(Exception):

@@ -852,6 +852,13 @@ def test_an_evidence_of_a_stranger_steers_no_terminal() -> None:
     assert not wins and r"\x1b[2J" in shown, ascii(shown)
 
 
+def test_an_evidence_with_a_number_of_400_digits_is_none(tmp_path: Path) -> None:
+    (document := proof())["clusters"][0]["pairings"][0]["least_gbps"] = 10**400
+    (tmp_path / "evidence.json").write_text(json.dumps(document))
+    result = CLI.invoke(cli.app, ["evidence", str(tmp_path)])
+    assert result.exit_code == 2 and "is no evidence" in " ".join(result.output.split())
+
+
 def test_evidence_is_a_table_on_a_terminal() -> None:
     console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
     evidence_table.show(proof(), console, Path("index.html"))

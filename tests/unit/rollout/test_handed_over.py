@@ -73,6 +73,13 @@ def test_a_table_that_is_a_view_is_no_journal(handed: Path, view: str) -> None:
     assert not won
 
 
+def test_a_journal_that_a_tool_has_looked_at_is_one(handed: Path) -> None:
+    with closing(sqlite3.connect(handed / "journal.db")) as db:
+        db.execute("ANALYZE")
+        db.execute("VACUUM")
+    assert not refused(handed)
+
+
 def _page(kind: int, child: int, cells: int) -> bytes:
     """A page of a tree, with the same page below it again and again."""
     body, at, places = bytearray(PAGE), PAGE, list[int]()
