@@ -93,7 +93,8 @@ def altogether(said: Any) -> Iterator[Any]:
 
 def _put(folder: Path, table: str, column: str, number: int, said: Any) -> None:
     key = "id" if table == "event" else table
-    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as db, contextlib.suppress(sqlite3.Error, OverflowError), db:
+    refused = (sqlite3.Error, OverflowError)
+    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as db, contextlib.suppress(*refused), db:
         which = f"(SELECT {key} FROM {table} ORDER BY {key} LIMIT 1 OFFSET {number})"  # noqa: S608 - names of this test
         db.execute(f'UPDATE {table} SET "{column}" = ? WHERE {key} = {which}', (said,))  # noqa: S608
 
