@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
-_LARGEST_FILE = 2**26  # bytes of a document; a proof of a thousand hosts is below
+_LARGEST_FILE = 48 * 2**20  # bytes of a document; a proof of a thousand hosts has some 32 MB
 _LARGEST_READ = 4096  # characters of what is quoted; hiding makes it shorter, seldom by so much
 LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
 Values = dict[str, Any]
