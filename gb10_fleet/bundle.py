@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, created
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.disguise import Disguise
 
 from gb10_fleet import __version__, why
@@ -141,8 +141,7 @@ def pack(disguise: Disguise, found: Iterable[Part], missing: Iterable[str], out:
     listed = [f"{len(raw):>9}  {name}: {what}" for name, what, raw in files]
     text = "\n".join([*_head(), "", *listed, "", "Not in it:", *(disguise.text(line) for line in lacks or ["nothing"])])
     made = [(CONTENTS, _raw(text)), *((name, raw) for name, _, raw in files)]
-    out.touch(0o600, exist_ok=False)
-    with tarfile.open(out, "w:gz") as archive:
+    with created(out, 0o600) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, raw in made:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mtime, entry.mode = len(raw), int(time.time()), 0o600

@@ -201,8 +201,8 @@ def write(
 def _private(path: Path, content: bytes) -> None:
     """Write a file that nobody else can read, not even for a moment."""
     path.unlink(missing_ok=True)
-    path.touch(0o600, exist_ok=False)
-    path.write_bytes(content)
+    with output.created(path, 0o600) as file:
+        file.write(content)
 
 
 def image(files: Mapping[str, str], label: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 LATEST = "latest"
 _CELL = 500  # characters
@@ -72,11 +72,16 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
     new = path.with_name(f".{path.name}-{os.getpid()}")
     new.unlink(missing_ok=True)
     try:
-        new.touch(0o600 if secret else 0o666, exist_ok=False)
-        new.write_text(text, encoding="utf-8")
+        with created(new, 0o600 if secret else 0o666) as file:
+            file.write(text.encode())
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def created(path: Path, mode: int) -> BinaryIO:
+    """A new file to write. It is opened once: a folder may be somebody else's, who puts a link there in between."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 
 def point_latest(target: Path) -> None:

@@ -69,9 +69,9 @@ def write(document: Mapping[str, Any], directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
     try:
-        (building / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        (building / PAGE).write_text(evidence_page.render(document), encoding="utf-8")
-        (building / METRICS).write_text(metrics.render(document), encoding="utf-8")
+        output.write(building / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        output.write(building / PAGE, evidence_page.render(document))
+        output.write(building / METRICS, metrics.render(document))
         building.chmod(0o755)
         target = _put(building, directory / re.sub("[-:]", "", document["created"]))
     finally:

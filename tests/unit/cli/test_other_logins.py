@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet import home
 from gb10_fleet.rollout import locks
-from tests.support.attacker import NOBODY, needs_root, tally
+from tests.support.attacker import NOBODY, TRIES, attacking, needs_root, public_folder, tally
 
 
 def test_a_setting_that_any_login_may_have_written_names_no_inventory(
@@ -37,6 +39,28 @@ def test_no_way_out_leads_to_a_folder_that_any_login_may_make() -> None:
     """ssh does not ask whose control socket it is, and hands over what Ansible sends, with the password of sudo."""
     found = from_failure("spark-a", 'unix_listener: path "/home/x" too long for Unix domain socket')
     assert found is not None and "control_path_dir" in found.way_out and "/tmp" not in found.way_out
+
+
+@needs_root
+def test_who_owns_the_folder_leads_no_file_elsewhere(tmp_path: Path) -> None:
+    """`evidence` in /tmp may be another login's: between two openings of a name he put a link there."""
+    (ours := tmp_path / "ours").write_text("ours")
+    with public_folder() as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        new = folder / f".drift.json-{os.getpid()}"
+
+        def move() -> None:
+            if new.exists() and not new.is_symlink():
+                new.unlink()
+                new.symlink_to(ours)
+
+        with attacking(move):
+            for _ in range(TRIES):
+                with contextlib.suppress(OSError):
+                    output.write(folder / "drift.json", "theirs")
+    won = int(ours.read_text() != "ours")
+    tally("another login of the controller: a link in its own folder", TRIES, won)
+    assert not won
 
 
 @needs_root

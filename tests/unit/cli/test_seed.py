@@ -304,8 +304,7 @@ def test_a_disk_that_is_full_leaves_the_list_that_was_there(tmp_path: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     written(tmp_path)
-    for way in ("write_bytes", "write_text"):
-        monkeypatch.setattr(Path, way, full)
+    monkeypatch.setattr(output, "created", full)
     with pytest.raises(OSError, match="No space left"):
         written(tmp_path)
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
@@ -266,11 +268,12 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
     write(document(a=DRIFTED), tmp_path)
     before = files(tmp_path)
 
-    def full(path: Path, text: str, encoding: str) -> None:
-        path.open("w").write(text[:1])
-        raise OSError("No space left on device")
+    class Full(io.FileIO):
+        def write(self, content: Any) -> int:
+            super().write(content[:1])
+            raise OSError("No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(output, "created", lambda path, mode: Full(path, "x"))
     with pytest.raises(OSError, match="No space"):
         write(document(b=DRIFTED), tmp_path)
     assert files(tmp_path) == before
