@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from pycdlib.pycdlib import PyCdlib
 from typer.testing import CliRunner
 from yamllint import linter
