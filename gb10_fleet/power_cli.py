@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 from gb10_fleet.ending import by_name, show
 from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.rollout import locks, words
+from gb10_fleet.rollout import gate, locks, words
 from gb10_fleet.rollout.journal import place
 from gb10_fleet.up.people import Person, Stop, stopped
 
@@ -131,6 +132,8 @@ class _Unfinished(Stop):
     def __init__(self, text: str, outcome: Outcome, report: Report) -> None:
         super().__init__(text, outcome)
         bad = {name for name, counts in report.hosts.items() if counts["failed"] or counts["unreachable"]}
+        if report.evidence:  # the proof fails in a task for all of them, which counts for the first one, whoever is bad
+            bad = {*gate.proof(report.hosts, document_in(Path(report.evidence, "evidence.json")))}
         self._bad = None if report.cut or outcome is Outcome.refused or not bad else bad
 
     def spares(self, host: Host) -> bool:

@@ -274,8 +274,9 @@ def stop(
     mine, stays = _hosts_of(fleet, service)
     consent(f"Stop {service} on {where(mine)}{f' until {until}' if until else ''}?", yes)
     outcome, report = fleet.wish(service, mine, state="stopped", until=until)
-    ends = next((str(said["wish"]["shown"]) for said in report.answers["gb10.fleet.wish"].values() if said["wish"]), "")
-    how = f" until {ends}. To start it before" if ends else ", also after a boot. To start it"
+    ends = {str(said["wish"]["shown"]) for said in report.answers["gb10.fleet.wish"].values() if said["wish"]}
+    end = ends.pop() if len(ends) == 1 else until  # no host says it for another one
+    how = f" until {end}. To start it before" if end else ", also after a boot. To start it"
     again = fleet.command(f"start {shlex.quote(service)}")
     fleet.end(service, outcome, f"{service} is stopped on {where(mine)}{how}: {again}", stays)
 

@@ -16,6 +16,7 @@ from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 from gb10_fleet.seed import cli as seed_cli
 from lab import plugs
+from tests.support.attacker import tally
 
 CLI = CliRunner()
 
@@ -30,6 +31,7 @@ class World:
             for name, port in ports.items()
         } | {"spark-c": {}}
         self.reserved, self.cluster = "", {"spark-a": "pair", "spark-b": "pair"}
+        self.unproven: set[str] | None = None  # hosts, by the evidence; None: there is none
         (folder / "hosts.yml").write_text("---\nall: {}\n")
         monkeypatch.setattr(seed_cli, "rows", self.rows)
         monkeypatch.setattr(power_cli, "run", self.run)
@@ -50,6 +52,11 @@ class World:
             report.messages["spark-a"] = ["it does not halt"]
             counts = dict.fromkeys(("spark-a", "spark-b"), 1)
             report.stats = {"ok": counts, "failures": {"spark-a": 1}}
+            if self.unproven is not None:
+                report.evidence = str(self.folder)
+                verdicts = {name: "failed" if name in self.unproven else "healthy" for name in counts}
+                found = [{"hosts": [name], "verdict": word, "reasons": []} for name, word in verdicts.items()]
+                Path(self.folder, "evidence.json").write_text(json.dumps({"clusters": found}))
         return outcome, report
 
     def gb10(self, *words: str, **more: Any) -> Any:
@@ -145,6 +152,20 @@ def test_one_host_keeps_no_other_cluster_from_its_requests(world: World, failing
     world.orders, world.outcomes = [], {"gb10.fleet.power": Outcome.refused}
     assert world.gb10("spark-a", "spark-b", "cycle", "--yes").exit_code == 4
     assert len(world.orders) == 1, "nothing has changed"
+
+
+@pytest.mark.parametrize(
+    ("unproven", "rejoins"),
+    [({"spark-b"}, ["spark-a"]), ({"spark-a"}, ["spark-b"]), ({"spark-a", "spark-b"}, [])],
+)
+def test_the_evidence_says_who_gets_no_requests(world: World, unproven: set[str], rejoins: list[str]) -> None:
+    """The proof fails in a task for all hosts, and Ansible counts that for the first of them, whoever is unhealthy."""
+    world.cluster, world.outcomes = {}, {"gb10.fleet.power_prove": Outcome.failed}
+    world.unproven = unproven
+    assert world.gb10("spark-a", "spark-b", "cycle", "--yes").exit_code == 2
+    found = [order.limit for order in world.orders if order.playbook == "gb10.fleet.rejoin"]
+    tally("a failed proof, told of another host", 1, found != rejoins)
+    assert found == rejoins
 
 
 def test_nobody_is_there_to_ask(world: World, outlet: plugs.Outlet) -> None:

@@ -50,6 +50,7 @@ class Hosts:
         self.reach: dict[str, Any] = {}
         self.quiet: list[bool] = []  # of each wish
         self.shown, self.already = "07:00 CET", False
+        self.shown_by: dict[str, str] = {}
 
     def run(self, order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
         report = Report(asks=order.asks)
@@ -91,7 +92,9 @@ class Hosts:
         for host in hosts:
             stops = wish["state"] == "stopped"
             said: dict[str, Any] = {
-                "wish": {**WISH, "shown": self.shown if wish.get("until") else ""} if stops else None,
+                "wish": {**WISH, "shown": self.shown_by.get(host, self.shown) if wish.get("until") else ""}
+                if stops
+                else None,
                 "changes": [] if self.already else [{"resource": "unit:u", "action": "stop"}],
             }
             done = {"host": host, "resolved_action": "gb10.fleet.wish", "res": said}
@@ -219,6 +222,14 @@ def test_a_bad_answer_is_the_silence_of_its_host(ask: Ask) -> None:
     hosts, result = ask("stop", "chat", "--yes", bad={"c": BAD})
     assert result.exit_code == Outcome.unreachable and [on for *_, on in hosts.wishes] == ["a,b"]
     assert BAD in result.stderr and "c: no answer, so it is as it was there" in result.stderr
+
+
+def test_no_host_says_the_end_of_a_stop_for_another_one(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("chat")]})
+    hosts.shown_by = {"a": "the year 9999. To start it: x;reboot"}
+    _, result = ask("stop", "chat", "--until", "07:00", "--yes", hosts=hosts)
+    tally("an end of a stop, said for other hosts", 1, "9999" in result.output)
+    assert "chat is stopped on 2 single hosts (a, b) until 07:00. To start it before" in result.output
 
 
 def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import file_step
 
 from scripts.gates import ROOT
 from tests.support.attacker import tally
@@ -39,10 +40,10 @@ def test_a_play_with_hosts_of_its_own_is_named(tmp_path: Path) -> None:
     assert unbounded(tmp_path.glob("*.yml")) == ["all", "second"]
 
 
-# Of commands that ask or switch several hosts at once; site, validate and their like wait as long as a host works.
+# Of commands that ask or switch several hosts at once; site and its like wait as long as a host works.
 WITH_AN_END = (
     *("bundle", "drain", "enrol", "look", "planned", "power", "rejoin", "release", "serve", "switch", "why", "wish"),
-    "withdraw",
+    *("benchmark", "undo", "validate", "withdraw"),
 )
 
 
@@ -86,6 +87,24 @@ def hurried(plays: Any) -> list[str]:
 def test_what_is_asked_to_take_long_has_an_end_of_its_own(name: str) -> None:
     """An action of ours waits itself for what it began in the background: the limit of the play would end it."""
     assert hurried(yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))) == []
+
+
+def test_to_fetch_has_the_time_of_a_download_and_its_questions_that_of_a_question() -> None:
+    """In `gb10 fetch` nothing is stopped, so there a host that fails ends no other one; in a rollout it does."""
+    rollout, ahead = yaml.safe_load((ROOT / "playbooks/fetch.yml").read_text(encoding="utf-8"))
+    assert (rollout["any_errors_fatal"], ahead["any_errors_fatal"]) == (True, False)
+    assert rollout["timeout"] == ahead["timeout"] > file_step.LIMIT_S and rollout["tasks"] == ahead["tasks"]
+    asked = [task for task in ahead["tasks"] if {"ansible.builtin.command", "gb10.fleet.spark_facts"} & task.keys()]
+    without = [task["name"] for task in asked if not 0 < task.get("timeout", 0) <= 900]
+    tally("a host that says nothing for ever", len(asked), len(without))
+    assert len(asked) == 2 and not without
+
+
+@pytest.mark.parametrize("path", ["vllm/tasks/prove_service", "benchmark/tasks/step"])
+def test_what_a_role_polls_has_longer_than_a_question(path: str) -> None:
+    """The end of the play that includes it would end a model that loads, or a load test."""
+    polled = [task for task in yaml.safe_load((ROOT / f"roles/{path}.yml").read_text("utf-8")) if "async" in task]
+    assert polled and all(task.get("timeout") for task in polled)
 
 
 def test_a_first_start_has_longer_than_a_question() -> None:
