@@ -119,6 +119,15 @@ def test_to_switch_power_waits_for_no_answer_for_ever() -> None:
     assert len(asked) == 2 and all(task.get("timeout") for task in asked)
 
 
+def test_a_router_that_hangs_is_waited_for_once_and_not_once_for_each_host() -> None:
+    """Hosts ask it five at a time."""
+    plays = [yaml.safe_load((ROOT / f"playbooks/{it}.yml").read_text("utf-8"))[0] for it in ("withdraw", "rejoin")]
+    asked = {task["name"]: task.get("timeout") for play in plays for task in play["tasks"] if "delegate_to" in task}
+    long = [name for name, limit in asked.items() if limit not in (30, "{{ __withdraw_left_s | int + 30 }}")]
+    tally("a router that says nothing for ever", len(asked), len(long))
+    assert len(asked) == 3 and not long
+
+
 def test_a_host_that_hangs_after_its_boot_keeps_no_other_from_its_model() -> None:
     back = yaml.safe_load((ROOT / "roles/reboot/tasks/back.yml").read_text(encoding="utf-8"))
     asked = [task for task in _tasks(back) if {"ansible.builtin.command", "gb10.fleet.spark_facts"} & task.keys()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,10 @@ def test_the_routers_of_the_fleet_let_go_of_a_replica_first_and_take_it_back_las
     # All hosts of a wave are told to every router that offers one of them; which it does not know, it leaves alone.
     asked = ["router-drain-serving", "router-drain-stopped"]
     back = ["router-ready-serving", "router-ready-stopped"]
-    assert {host: sorted(file.read_text().split()) for host, file in notes.items() if file.exists()} == {
+    said = {host: file.read_text() for host, file in notes.items() if file.exists()}
+    within = [int(seconds) for seconds in re.findall(r"--wait-(\d+)", said["other"])]
+    assert len(within) == 2 and all(60 <= seconds <= 600 for seconds in within), "one time for all of them"
+    assert {host: sorted(re.sub(r"(--wait)-\d+", r"\1", text).split()) for host, text in said.items()} == {
         "other": sorted([*asked, *(f"{each}---wait" for each in asked), *back]),
         "serving": sorted(["announce", "stop", "reset-failed", "reset-failed", "start"]),
         "stopped": ["reset-failed", "start"],
