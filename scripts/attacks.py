@@ -23,6 +23,7 @@ TESTS = (
     "tests/unit/cli/test_cli_ask.py",
     "tests/unit/cli/test_cli_bundle.py",
     "tests/unit/cli/test_cli_discover.py",
+    "tests/unit/cli/test_cli_power.py",
     "tests/unit/cli/test_cli_share.py",
     "tests/unit/cli/test_cli_top.py",
     "tests/unit/cli/test_enrol.py",
