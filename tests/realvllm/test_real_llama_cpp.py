@@ -5,8 +5,10 @@ What plays Docker runs the words of the plan on this machine, with the model's p
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import socket
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,7 +54,8 @@ def fixture_served(tmp_path: Path, gguf: Path) -> Iterator[Callable[..., Host]]:
         host = Host(tmp_path)
         host.raw |= {key: plan.program[key] for key in ("phases", "failures", "ready_url", "api")}
         host.raw["timing"] = {**QUICK, "stop": 10.0}
-        given = [f"{name}={key}" for name in plan.secrets]
+        given = [value for option, value in itertools.pairwise(plan.argv) if option == "--env"]
+        given += [f"{name}={key}" for name in plan.secrets]
         host.docker.write_text(DOCKER.format(words=shlex.join(["env", *given, SERVER, *words])))
         hosts.append(host.start())
         return host
@@ -107,6 +110,15 @@ def test_its_key_is_asked_for_at_every_path_and_the_collector_has_it(
         port = int(url.rpartition(":")[2])
         service = counters.Service("m", "m", "m", "127.0.0.1", port, 1, ENGINE.metrics, file)
         assert service.metrics(5, counters.LARGEST, lambda _connection: True)[0] == status
+
+
+@pytest.mark.parametrize(("page", "may"), [("http://page.example", False), ("http://localhost:8080", True)])
+def test_a_page_of_the_web_reads_none_of_its_answers(served: Callable[..., Host], page: str, may: bool) -> None:
+    host = served()
+    wait_until(lambda: host.active and host.status["phase"] == "ready")
+    asks = urllib.request.Request(str(host.raw["ready_url"]), headers={"Origin": page})
+    with urllib.request.urlopen(asks, timeout=30) as said:
+        assert said.headers["Access-Control-Allow-Origin"] == (page if may else None)
 
 
 def test_a_load_is_no_death(served: Callable[..., Host]) -> None:

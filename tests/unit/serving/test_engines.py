@@ -176,9 +176,28 @@ def test_rules_of_sglang_s_key() -> None:
     assert "sglang_code_by_request" in [each["id"] for each in made({"own": entry("sglang", **said)})["own"].findings]
     keyed = made({"own": entry("sglang", api_key="k", **said)})["own"]
     assert "sglang_code_by_request" not in [each["id"] for each in keyed.findings]
-    several = {"api_key": "k", "extra_args": ["--tokenizer-worker-num", "2"]}
-    assert "ends where it is given one" in refused({"own": entry("sglang", **several)})
-    assert made({"own": entry("sglang", **several | {"api_key": ""})})["own"].refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "says"),
+    [
+        *(
+            ("sglang", flags, "any login of the host may take before them")
+            for flags in ("--tokenizer-worker-num 2", "--tokenizer-worker-num=16", "--tokenizer-work 4")
+        ),
+        *(
+            ("llama_cpp", flags, "runs programs in its container")
+            for flags in ("--tools all", "--agent", "-ag", "--mcp-servers-json {}", "--webui-mcp-proxy --no-slots")
+        ),
+        ("sglang", "--tokenizer-worker-num 1", ""),
+        ("sglang", "--tokenizer-worker-num 1 --tokenizer-mode auto", ""),
+        ("llama_cpp", "--no-agent --tools-runtime none --no-ui-mcp-proxy", ""),
+    ],
+)
+def test_what_hands_the_container_to_a_login_is_refused(name: str, flags: str, says: str) -> None:
+    for key in ("", "k"):
+        entries = {"own": entry(name, api_key=key, extra_args=flags.split())}
+        assert says in refused(entries) if says else made(entries)["own"].refusals == ()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

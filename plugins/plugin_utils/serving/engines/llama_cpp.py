@@ -116,6 +116,9 @@ ENGINE = Engine(
         *("--spec-type", "--spec-draft-model", "-md", "--model-draft"),
         *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
     }),
+    # A page of the web in a browser on the host may else speak to it as a login does, and read its answers. An older one does not
+    # know the variable, where an unknown flag would end it.
+    environment=lambda _s: {"LLAMA_ARG_CORS_ORIGINS": "localhost"},
     program="/app/llama-server",
     key_variable="LLAMA_API_KEY",
     key_without=',"',  # it reads a row of several keys
