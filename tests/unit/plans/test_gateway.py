@@ -99,10 +99,16 @@ def test_what_a_host_gets_and_what_is_taken_away(
         ({"gateway_paths": ["GET /configure_logging"]}, "gateway_paths opens what no client may reach: /configure"),
         ({"gateway_paths": ["GET /get_server_info"]}, "gateway_paths opens what no client may reach: /get_server"),
         ({"gateway_paths": ["POST /init_weights_update_group"]}, "gateway_paths opens what no client may reach: /init"),
-        ({"gateway_paths": ["PUT /hicache/storage-backend"]}, "gateway_paths opens what no client may reach: /hicache/s"),
+        (
+            {"gateway_paths": ["PUT /hicache/storage-backend"]},
+            "gateway_paths opens what no client may reach: /hicache/s",
+        ),
         ({"gateway_paths": ["POST /end_weight_update"]}, "gateway_paths opens what no client may reach: /end_weight"),
         ({"gateway_paths": ["POST /tools"]}, "gateway_paths opens what no client may reach: /tools, which runs"),
-        ({"gateway_paths": ["POST /v1/chat/completions/control"]}, "gateway_paths opens what no client may reach: /v1/c"),
+        (
+            {"gateway_paths": ["POST /v1/chat/completions/control"]},
+            "gateway_paths opens what no client may reach: /v1/c",
+        ),
         ({"gateway_paths": ["POST /slots/3"]}, "gateway_paths opens what no client may reach: /slots/3, which shows"),
         ({"vllm_host": "192.0.2.11"}, "vllm_host is 192.0.2.11, so clients reach vLLM past the gateway"),
         ({"vllm_api_key": "a$b"}, "vllm_api_key has other characters"),

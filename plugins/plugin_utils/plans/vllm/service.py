@@ -310,6 +310,7 @@ def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) 
     environment = vllm_container.environment(service.engine, settings, own)
     argv = (
         *("/usr/bin/docker", "run", *vllm_container.docker_options(settings, view.size, names.container)),
+        *service.engine.options,
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *vllm_container.files(settings, names, secrets=bool(planned.secrets), gid=gid),
         *_inside(service, planned.image_name, addresses_of),

@@ -55,6 +55,7 @@ class Engine:
     words: Callable[[Start], Sequence[object]]
     own_flags: frozenset[str]
     environment: Callable[[int], Mapping[str, Any]] = lambda _s: {}  # of the seconds that a start may take
+    options: tuple[str, ...] = ()  # of `docker run`, beside those that all have
     # The image: the program that it must have.
     program: str
     key_variable: str  # of the environment: the key that clients send, which a command line would show to all

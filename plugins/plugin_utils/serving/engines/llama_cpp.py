@@ -116,8 +116,8 @@ ENGINE = Engine(
         *("--spec-type", "--spec-draft-model", "-md", "--model-draft"),
         *("--metrics", "--host", "--port", "--api-key", "--api-key-file", "--hf-token", "-hft", "--rpc"),
     }),
-    # A page of the web in a browser on the host may else speak to it as a login does, and read its answers. An older one does not
-    # know the variable, where an unknown flag would end it.
+    # Else a page of the web in a browser on the host may read its answers, as a login does. An older server does not
+    # know the variable, and an unknown flag would end it.
     environment=lambda _s: {"LLAMA_ARG_CORS_ORIGINS": "localhost"},
     program="/app/llama-server",
     key_variable="LLAMA_API_KEY",

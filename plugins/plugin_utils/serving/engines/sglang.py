@@ -119,6 +119,9 @@ ENGINE = Engine(
         *("--speculative-draft-model-path", "--speculative-draft-model", "--speculative-draft-model-revision"),
         *("--api-key", "--admin-api-key", "--config", "--ssl-keyfile-password"),
     }),
+    # It writes its settings down, with the key, which the unit takes out. Docker keeps them for root; a driver of the
+    # host's own, such as journald, would hand them on.
+    options=("--log-driver", "local"),
     program="python3",
     key_variable=_KEY,
     metrics=_METRICS,
