@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from gb10_fleet.rollout import locks
 Handle = Callable[[dict[str, Any]], bool]
 
 _CALLBACKS = Path(__file__).parent / "callback"
+_IN_PUBLIC = Path(__file__).parent / "in_public.py"
 _END = b"end\n"
 
 
@@ -40,6 +42,8 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
         ours.pop(name, None)
     ours.update({name: mine[name] for name in chosen if name in mine})
     ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
+    if Path(call["project_dir"]).stat().st_mode & stat.S_IWOTH:
+        runner.config.command[:1] = [sys.executable, "-P", str(_IN_PUBLIC)]
     with _events(Path(call["private_data_dir"], "events"), event_handler) as (pipe, begin):
         ours["GB10_EVENTS"] = str(pipe)
         runner.cancel_callback = _first(begin, runner.cancel_callback)

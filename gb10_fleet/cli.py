@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
@@ -358,6 +359,14 @@ def show_evidence(
     if path == Path("evidence/latest") and not path.exists():
         path = home.evidence() / "latest"  # of `gb10 up`
     file = path / "evidence.json" if path.is_dir() else path
+    try:
+        with effort.files():
+            _show_evidence(file)
+    except effort.TooMuch as error:
+        raise typer.BadParameter(f"{file}: {error}") from None
+
+
+def _show_evidence(file: Path) -> None:
     try:
         data = json.loads(bytes_of(file))
     except FileNotFoundError:

@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted
 from typer.core import TyperCommand
 
 from gb10_fleet import helping, home, passwords
@@ -23,6 +25,7 @@ _ASKS = {
     passwords.VAULT: ("-J", "--ask-vault-pass"),
 }
 _LISTS = "--list-hosts, --list-tasks, --list-tags and --syntax-check"
+_BESIDE = ("group_vars", "host_vars", home.KNOWN_HOSTS)  # what is read there beside an inventory
 _LETTERS = re.compile(r"-[kKJ]+")
 # What click has for every mistake on a command line: a name of its own in each version of typer.
 _USAGE: Any = typer.BadParameter.__mro__[1]
@@ -159,7 +162,15 @@ def there(inventories: list[str]) -> list[str]:
     for name in inventories:
         if "," not in name and not home.is_there(name):
             raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
+        taken = [Path(name)] if "," in name else map(_folder(name).joinpath, _BESIDE)
+        if theirs := next(filter(planted, taken), None):  # what an inventory says may be a program
+            raise typer.BadParameter(f"{Planted(theirs)}; work in a folder of your own")
     return inventories
+
+
+def _folder(inventory: str) -> Path:
+    path = Path(inventory)
+    return path if path.is_dir() else path.parent
 
 
 Inventory = Annotated[

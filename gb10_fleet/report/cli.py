@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 
 from gb10_fleet.home import resolved
 from gb10_fleet.options import Told
@@ -34,7 +35,7 @@ def make(
     """Write what a rollout did as one HTML page, also while it is at work. Asks no host."""
     from gb10_fleet import report
 
-    with refusals(as_json), Journal(place(inventory or [], state)) as journal:
+    with refusals(as_json), effort.files(), Journal(place(inventory or [], state)) as journal:
         name = journal.record(run, resolved(inventory) if inventory else None)["run"]
         if as_json:
             print(json.dumps(report.of(journal, name), indent=2))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from rich.console import Console
 
@@ -254,7 +255,7 @@ def status(
     with refusals(as_json):
         folder = place(inventory, state)
         try:
-            with Journal(folder) as journal:
+            with effort.files(), Journal(folder) as journal:
                 record = journal.record(run_, resolved(inventory))
                 runs = journal.runs(resolved(inventory))
         except NoRun as error:
@@ -295,7 +296,7 @@ def refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
     """End the command with the reason where something cannot be done, before anything is touched."""
     try:
         yield
-    except (Refused, JournalError, locks.Busy, known_bad.NotTrusted) as error:
+    except (Refused, JournalError, locks.Busy, known_bad.NotTrusted, effort.TooMuch) as error:
         _give_up(Outcome.refused, str(error), as_json, kind)
     except (OSError, sqlite3.Error) as error:
         _give_up(Outcome.refused, _words(error), as_json, kind)

@@ -22,6 +22,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 
+import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted
+
 from gb10_fleet import __version__
 from gb10_fleet.home import is_there
 from gb10_fleet.rollout import written
@@ -72,9 +75,11 @@ def place(inventories: Sequence[str], state: Path | None = None) -> Path:
     if state is not None:
         return state.resolve()
     first = Path(inventories[0]) if inventories else Path()
-    if "," in str(first) and not is_there(str(first)):
-        return Path(".gb10").resolve()
-    return ((first if first.is_dir() else first.parent) / ".gb10").resolve()
+    here = "," in str(first) and not is_there(str(first))
+    folder = Path() if here else first if first.is_dir() else first.parent
+    if planted(found := folder / ".gb10"):
+        raise typer.BadParameter(f"{Planted(found)}; work in a folder of your own")
+    return found.resolve()
 
 
 def utc() -> datetime:
@@ -92,10 +97,10 @@ class Journal:
             os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         elif not file.exists():
             raise NoRun(f"{file} is not there: no rollout of this fleet has begun, or --state names another folder")
-        if (undo := folder / "journal.db-journal").exists():  # SQLite would remove the file that it names
-            raise JournalError(f"{undo} is none of ours: gb10 keeps no such file. Remove it")
+        # Who only reads changes nothing: of an undo log beside it, SQLite would remove the file that is named there.
+        name = f"{file.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
         try:
-            self._db = sqlite3.connect(file, isolation_level=None, timeout=10)
+            self._db = sqlite3.connect(name, uri=True, isolation_level=None, timeout=10)
             self._db.row_factory = sqlite3.Row
             self._open(write)
         except sqlite3.DatabaseError as error:

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -159,7 +160,8 @@ def carrying(variable: str, ours: Callable[[str], bool], proc: Path = _PROC) -> 
             value = value.partition("=")[2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             started = _started(int(folder.name), proc)
-            mine = folder.stat().st_uid == os.geteuid()  # root may read those of all
+            # Root may read those of all, and a program with the setuid bit is root's, whoever has started it.
+            mine = folder.stat().st_uid == os.geteuid() and not (folder / "exe").stat().st_mode & stat.S_ISUID
             if mine and ours(value) and started is not None and not command.endswith("[mux]"):
                 found.append(Process(int(folder.name), started, value, command))
     return sorted(found, key=lambda process: (process.started, process.pid))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet.home import resolved
@@ -194,7 +195,7 @@ def _release() -> list[Step]:
 
 def _playbooks(name: str) -> Sequence[str]:
     """A file, a playbook of any collection by its full name, or one of ours by its short one."""
-    if Path(name).is_file():
+    if Path(name).is_file() and not planted(Path(name)):
         return [str(Path(name).resolve())]
     short = name.removeprefix(_COLLECTION)
     if short == "site":

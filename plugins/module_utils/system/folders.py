@@ -17,6 +17,7 @@ import stat
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 MOST_NAMES = 2000  # of a folder that somebody else may fill; a model has some hundred files
 LONGEST_WALK = 400  # folders and links of one path: links that lead to each other end here
@@ -29,6 +30,25 @@ class ForeignLink(OSError):
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ELOOP, "is a link that somebody else may have made", path)
+
+
+class Planted(OSError):
+    """A file or folder that another login may have put where he knew that we look."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(errno.EPERM, "it is another login's, in a folder that anybody may write to", str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+def planted(path: Path) -> bool:
+    """Tell whether something there is neither ours nor root's, where anybody may put something: `/tmp/evidence`."""
+    try:
+        own, above = path.lstat(), path.absolute().parent.stat()
+    except OSError:
+        return False
+    return not _is_ours(own) and bool(above.st_mode & stat.S_IWOTH)
 
 
 @contextlib.contextmanager

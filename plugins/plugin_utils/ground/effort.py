@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
+FILES_LIMIT = 1024 * 2**20  # bytes, for all files of somebody else that a command reads; a thousand hosts take half
 WORK_LIMIT_S = 30.0  # of computing for what one host says; a real answer takes less than one
 
 
@@ -25,11 +26,13 @@ def too_much(stream: str, limit: int) -> str:
 
 
 @contextlib.contextmanager
-def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
-    """What runs within may take so many bytes more than now; TooMuch where it wants more.
+def memory(limit: int | None = None, text: str = "") -> Iterator[None]:
+    """What runs within may take so many bytes more than now, MEMORY_LIMIT by default; TooMuch where it wants more.
 
-    Only what is written to counts, so a proxy command that reserves address space runs all the same.
+    `text` is for what is no answer. Only what is written to counts, so a proxy command that reserves address space runs
+    all the same.
     """
+    limit = limit or MEMORY_LIMIT
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     taken = _taken()
     if taken is None:
@@ -40,9 +43,14 @@ def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        raise TooMuch(too_much("standard output or error", limit)) from None
+        raise TooMuch(text or too_much("standard output or error", limit)) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def files() -> contextlib.AbstractContextManager[None]:
+    """What somebody may have handed over is read and shown within: a bound of each file is none of their sum."""
+    return memory(FILES_LIMIT, f"what it says takes more than {FILES_LIMIT // 2**20} MiB of memory, and was left")
 
 
 @contextlib.contextmanager

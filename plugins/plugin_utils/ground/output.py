@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted
+
 LATEST = "latest"
 _CELL = 500  # characters
 _Name = TypeVar("_Name")
@@ -80,7 +82,12 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 
 
 def created(path: Path, mode: int) -> BinaryIO:
-    """A new file to write. It is opened once: a folder may be somebody else's, who puts a link there in between."""
+    """A new file to write. It is opened once: a folder may be somebody else's, who puts a link there in between.
+
+    Planted where a folder above it is such that its owner may have waited for us.
+    """
+    if theirs := next(filter(planted, path.absolute().parents), None):
+        raise Planted(theirs)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 
 

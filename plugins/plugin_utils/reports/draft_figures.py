@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import speed_beside
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
 
@@ -76,8 +78,9 @@ def cells(step: Mapping[str, Any]) -> tuple[str, str, str]:
 def earlier(directory: Path, name: str, version: int) -> list[dict[str, Any]]:
     """The documents below a folder, the newest first; what cannot be read is passed over."""
     found = []
-    for file in sorted(directory.glob(f"[0-9]*/{name}"), reverse=True)[:DOCUMENTS]:
-        document = document_in(file)
-        if document.get("schema_version") == version:
-            found.append(document)
+    with contextlib.suppress(effort.TooMuch), effort.memory():
+        for file in sorted(directory.glob(f"[0-9]*/{name}"), reverse=True)[:DOCUMENTS]:
+            document = document_in(file)
+            if document.get("schema_version") == version:
+                found.append(document)
     return found

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, metrics
@@ -53,8 +54,10 @@ def before(directory: Path) -> dict[str, Any] | None:
 def refuse(directory: Path) -> None:
     """Raise ValueError where nothing can be written into that folder, or into the nearest that is there above it."""
     there = next(folder for folder in (directory, *directory.parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    theirs = next(filter(planted, (directory, *directory.parents)), None)
+    if theirs or not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         why = "may not be written to" if there.is_dir() else "is no folder"
+        there, why = (theirs, "is another login's, where anybody may write") if theirs else (there, why)
         raise ValueError(
             f"gb10_evidence_directory is {directory}, and {there} {why}: name a folder that this user may write to, or"
             " leave it out (then it is ./evidence)"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system import texts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, report
@@ -24,6 +26,7 @@ from tests.support.attacker import tally
 PAGE = 4096
 POLICY = Policy("10%", ("100%",), 0, 60, 60, ())
 MANY = "WITH RECURSIVE many(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM many LIMIT 9) SELECT was.* FROM was, many"
+MANY_VALUES = '{"":0},' * 600_000  # 4 MB, of which some 120 are made here
 LARGE = "SELECT *, hex(zeroblob(9)) AS more FROM was"
 
 
@@ -109,7 +112,8 @@ def test_a_page_that_is_read_again_and_again_is_a_damage(handed: Path) -> None:
     assert not won
 
 
-def test_an_undo_log_of_sqlite_removes_no_file_of_ours(handed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True], ids=["beside it", "beside what it is a link to"])
+def test_an_undo_log_of_sqlite_removes_no_file_of_ours(handed: Path, tmp_path: Path, linked: bool) -> None:
     """SQLite believes a rollback journal that it finds there, and removes the file that it calls its master."""
     (ours := tmp_path / "share-authority-key.txt").touch()
     file, name = handed / "journal.db", str(ours).encode()
@@ -118,10 +122,51 @@ def test_an_undo_log_of_sqlite_removes_no_file_of_ours(handed: Path, tmp_path: P
     magic = bytes.fromhex("d9d505f920a163d7")
     head = magic + struct.pack(">IIIII", 0, 1, file.stat().st_size // PAGE, 512, PAGE)
     tail = struct.pack(">I", 2**30 // PAGE + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
-    (handed / "journal.db-journal").write_bytes(head.ljust(512, b"\0") + tail)
+    (log := handed / "journal.db-journal").write_bytes(head.ljust(512, b"\0") + tail)
+    if linked:
+        (handed / "real").mkdir()
+        for each in (file, log):
+            each.rename(handed / "real" / each.name)
+        file.symlink_to("real/journal.db")
     said = refused(handed)
     tally("a journal that somebody has made", 1, int(not (said and ours.exists())))
     assert said and ours.exists()
+
+
+@pytest.mark.parametrize("where", ["proofs", "the journal"])
+def test_all_files_of_a_stranger_have_one_bound_together(
+    handed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """A file had 48 MiB, and of 48 MiB 1.5 GB can be made here: two proofs, or a row of the journal, took 2.8 GB."""
+    text = f"[{MANY_VALUES}0]"
+    (tmp_path / "proof").mkdir()
+    if where == "proofs":
+        (tmp_path / "proof/evidence.json").write_text(f'{{"hosts": {text}}}')
+    else:
+        with closing(sqlite3.connect(handed / "journal.db")) as db:
+            db.execute("UPDATE host SET changes = ?", (text,))
+            db.commit()
+    monkeypatch.setattr(effort, "FILES_LIMIT", 64 * 2**20)
+    said = CliRunner().invoke(cli.app, ["report", "--state", str(handed)])
+    told = " ".join(said.output.split())
+    tally("files of a stranger that take more memory than they may", 1, int("MiB of memory" not in told))
+    assert said.exit_code == 4 and "takes more than 64 MiB of memory" in told, told
+
+
+def test_a_proof_that_takes_too_much_to_show_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evidence.json").write_text(f"[{MANY_VALUES}0]")
+    monkeypatch.setattr(effort, "FILES_LIMIT", 64 * 2**20)
+    said = CliRunner().invoke(cli.app, ["evidence", str(tmp_path)])
+    assert said.exit_code == 2 and "MiB of memory" in " ".join(said.output.split())
+
+
+def test_earlier_results_that_take_too_much_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, more in ((3, "[]"), (2, f"[{MANY_VALUES}0]"), (1, "[]")):
+        (folder := tmp_path / f"2026110{number}T000000Z").mkdir()
+        (folder / "benchmark.json").write_text(f'{{"schema_version": 1, "more": {more}}}')
+    assert len(draft_figures.earlier(tmp_path, "benchmark.json", 1)) == 3
+    monkeypatch.setattr(effort, "MEMORY_LIMIT", 64 * 2**20)
+    assert len(draft_figures.earlier(tmp_path, "benchmark.json", 1)) == 1, "the newest"
 
 
 def test_a_report_is_written_beside_its_journal_and_nowhere_else(handed: Path, tmp_path: Path) -> None:
