@@ -81,9 +81,7 @@ def shared(hosts: Mapping[str, Mapping[str, Any]], catalog: Mapping[str, Any]) -
     """
     known = {(row["name"], row["released"]) for row in catalog["releases"]}
     told = Counter(name for host in hosts.values() for name in {_name(each) for each in host["recipes"]})
-    return [
-        one for one in union(hosts) if len(hosts) == 1 or told[one.name] > 1 or (one.name, one.date[:10]) in known
-    ]
+    return [one for one in union(hosts) if len(hosts) == 1 or told[one.name] > 1 or (one.name, one.date[:10]) in known]
 
 
 def _name(said: Mapping[str, Any]) -> str:

@@ -180,6 +180,34 @@ def test_a_router_that_does_not_obey_keeps_no_service_from_its_stop_or_start(
         assert waited.startswith(f"{said} --wait ") and 0 < int(waited.split()[-1]) <= 600
 
 
+@pytest.mark.parametrize("play", ["withdraw", "rejoin"])
+def test_a_router_that_says_much_fills_no_memory(plays: Plays, play: str) -> None:
+    """Each host asks it by itself, and Ansible keeps each answer, as text and as lines: 1.7 GB for 12 hosts."""
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text("#!/bin/sh\nseq 100000; seq 1000 >&2; exit 2\n")
+    program.chmod(0o755)
+    said = {"withdraw": "__withdraw_asked.results + __withdraw_waited.results", "rejoin": "__rejoin_asked.results"}
+    told = {"ansible.builtin.debug": {"msg": f"kept {{{{ ({said[play]}) | map('to_json') | map('length') | max }}}}"}}
+    (asks,) = yaml.safe_load((ROOT / f"playbooks/{play}.yml").read_text())
+    asks["tasks"].append(told)
+    hosts = {name: host for name, host in _behind_routers().items() if name in ("serving", "other")}
+    _, output = plays.play(hosts, [asks], "--limit", "serving", ansible_become=False)
+    (kept,) = re.findall(r"kept (\d+)", output)
+    tally("a router that answers each host with megabytes", 1, int(int(kept) > 20_000))
+    assert int(kept) < 20_000
+
+
+def test_of_all_that_each_host_asks_a_router_only_the_status_is_kept() -> None:
+    asked = [
+        task
+        for file in (ROOT / "playbooks").glob("*.yml")
+        for play in yaml.safe_load(file.read_text())
+        for task in play.get("tasks", [])
+        if "gb10-router" in str(task.get("ansible.builtin.command"))
+    ]
+    assert len(asked) == 6 and all(task["vars"]["__gb10_brief"] is True for task in asked)
+
+
 # Has the images in the file of that name. Notes what changed it.
 DOCKER = """#!/bin/bash
 cd "$GB10_TEST_HOST"
