@@ -158,7 +158,7 @@ def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_ask
 def test_a_router_that_does_not_obey_keeps_no_service_from_its_stop_or_start(
     plays: Plays, state: str, fault: str
 ) -> None:
-    """`masked` answers with an error, and `away` cannot be reached: both ended there for all hosts, and swap went back."""
+    """`masked` answers with an error, and `away` cannot be reached: both ended there for all, and swap went back."""
     hosts = _behind_routers()
     program = plays.tmp_path / "bin/gb10-router"
     program.write_text('#!/bin/sh\ncd "$GB10_TEST_HOST"; echo "$*" >>done\ncase $PWD in *masked) exit 1;; esac\n')
