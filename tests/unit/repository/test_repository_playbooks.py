@@ -44,7 +44,7 @@ def test_a_play_with_hosts_of_its_own_is_named(tmp_path: Path) -> None:
 # Of commands that ask or switch several hosts at once; converge.yml has the time of a wave.
 WITH_AN_END = (
     *("bundle", "drain", "enrol", "look", "planned", "power", "rejoin", "release", "serve", "switch", "why", "wish"),
-    *("benchmark", "explain", "fetch", "undo", "validate", "withdraw"),
+    *("benchmark", "explain", "fetch", "power_switch", "undo", "validate", "withdraw"),
 )
 
 
@@ -143,6 +143,20 @@ def test_a_host_that_hangs_in_a_site_is_waited_for_as_long_as_in_a_wave() -> Non
         task for task in tasks_of(yaml.safe_load((ROOT / "roles/vllm/tasks/pull.yml").read_text())) if "async" in task
     )
     assert f" {pull['timeout'] - 300} " in pull["async"]
+
+
+def test_who_waits_for_a_boot_ends_also_where_the_host_hangs_in_a_look() -> None:
+    """A look over ssh has no end of its own: the others stood halted, and nobody gave them power."""
+    waits = [
+        task
+        for file in [*(ROOT / "playbooks").glob("*.yml"), *(ROOT / "roles").glob("*/tasks/*.yml")]
+        for one in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for task in tasks_of(one.get("tasks", [one]))
+        if "gb10.fleet.await_boot" in task
+    ]
+    without = [task["name"] for task in waits if " + 300 " not in str(task.get("timeout"))]
+    tally("a host that says nothing for ever", len(waits), len(without))
+    assert len(waits) == 4 and not without
 
 
 @pytest.mark.parametrize("path", ["vllm/tasks/prove_service", "benchmark/tasks/step"])
