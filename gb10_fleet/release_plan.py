@@ -79,9 +79,13 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
     """`answers`: the section release of gb10.fleet.spark_facts, by host."""
     name, said = asked(to)["to"], {host: answer["release"] for host, answer in answers.items()}
-    # `newest` is what more than one host knows. A release that a person names may be known to one.
-    recipes = verdict.shared(said, what.releases) if name == NEWEST else verdict.union(said)
+    recipes = verdict.shared(said, what.releases)
     release = rehearsal.target(name, recipes, what)
+    if (
+        release is None and name != NEWEST
+    ):  # what a person names, and the catalog does not know, may be known to one host
+        recipes = verdict.union(said)
+        release = rehearsal.target(name, recipes, what)
     hosts = {}
     for host, answer in answers.items():
         own = verdict.for_host(answer["release"], recipes)

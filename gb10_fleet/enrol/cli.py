@@ -92,6 +92,7 @@ class _Enrol:
     sleep: Callable[[float], None] = time.sleep
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     enrolled: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # their gb10 site has begun
     ready: list[str] = field(default_factory=list)  # set up, too
     told: set[str] = field(default_factory=set)
 
@@ -204,14 +205,21 @@ class _Enrol:
     def _complete(self) -> list[str]:
         """Hosts of clusters of which each host that was seeded is there, and that are not set up yet."""
 
-        def cluster(name: str) -> str:
-            return str(self.rows[name]["cluster"]) or name
+        missing = {self._cluster(name) for name in self.seeds if name not in self.enrolled}
+        return [name for name in self.enrolled if self._cluster(name) not in missing and name not in self.begun]
 
-        missing = {cluster(name) for name in self.seeds if name not in self.enrolled}
-        return [name for name in self.enrolled if cluster(name) not in missing and name not in self.ready]
+    def _cluster(self, name: str) -> str:
+        return str(self.rows[name]["cluster"]) or name
 
     def _site(self, wave: list[str]) -> Outcome:
-        self.ready += wave
+        """Set up all at once; where that fails, cluster by cluster: an error of one host ends a run for all."""
+        self.begun += wave
+        outcome, clusters = self._set_up(wave), [*dict.fromkeys(self._cluster(name) for name in wave)]
+        if outcome in (Outcome.done, Outcome.interrupted) or len(clusters) == 1:
+            return outcome
+        return max(self._set_up([name for name in wave if self._cluster(name) == one]) for one in clusters)
+
+    def _set_up(self, wave: list[str]) -> Outcome:
         self._say(f"{', '.join(wave)}: gb10 site begins")
         outcome, report = run(
             Order("gb10.fleet.site", self.inventories, ",".join(wave), words=self.words), quiet=self.quiet
@@ -219,6 +227,7 @@ class _Enrol:
         if self.quiet:  # else Ansible has said it
             self._tell(report)
         self._say(f"{', '.join(wave)}: gb10 site: {outcome.name}")
+        self.ready += wave if outcome is Outcome.done else []
         return outcome
 
     def _end(self) -> Outcome:

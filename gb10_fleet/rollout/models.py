@@ -16,7 +16,6 @@ from gb10_fleet.stopping import Stop
 # Of a host's model: `maybe` stopped, `stopped`, `started` (it loads, or serves), or `kept` as it was.
 MAYBE, STOPPED, STARTED, KEPT = "maybe", "stopped", "started", "kept"
 DOWN = (STOPPED, MAYBE)
-_UNIT = "ansible.builtin.systemd_service"  # of both plays, the task that stops or starts
 _WORDS = {STOPPED: "does not serve now", MAYBE: "may not serve now"}
 
 
@@ -36,7 +35,7 @@ class Models:
         data, kind = event.get("event_data", {}), event.get("event")
         if data.get("step") not in (DRAIN, SERVE):
             return
-        if kind == "runner_on_ok" and data.get("resolved_action") == _UNIT:
+        if kind == "runner_on_ok" and data.get("res", {}).get("changed"):  # of these plays, what stops or starts
             self.heard[data["host"]] = STOPPED if data["step"] == DRAIN else STARTED
         elif kind in ("runner_on_failed", "runner_on_unreachable") and data["step"] == DRAIN:
             self.open.discard(data["host"])  # who knows

@@ -47,11 +47,13 @@ def machine(name: str, **changed: Any) -> dict[str, Any]:
 
 
 def invented(date: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A fleet, and the same beside `evil`: it says one more release, another text of one, and the newest checker."""
+    """A fleet, and the same beside `evil`: it says more releases, one text more often, and the newest checker."""
     mine = [{"file": "x", "sha256": recipe.name, "content": recipe.content} for recipe in RECIPES]
     asks = {"package": [{"name": "never", "version": "9"}], "firmware": [{"name": "EC", "version": "9", "guid": "x"}]}
     lies = [{**JULY.content, **asks}]
     lies += [{**lies[0], "metadata": {**JULY.content["metadata"], "name": "OTA9901", "releaseDate": date}}]
+    known = [{"name": name, "releaseDate": date} for name in ("OTA1", "July 2026", "")]  # an old one, of that date
+    lies += [lies[0], lies[0], *({**lies[0], "metadata": {**JULY.content["metadata"], **each}} for each in known)]
     claims = [{"file": "x", "sha256": JULY.name, "content": content} for content in lies]
     evil = machine("a", recipes=claims, packages={**KNOWN["packages"], "nvidia-spark-ota-check": "999"})
     fleet = {"b": machine("b", recipes=mine), "c": machine("b", recipes=mine), "d": machine("b")}

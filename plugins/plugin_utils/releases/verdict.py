@@ -62,13 +62,13 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
     `known`: what is known without a host, for fleets whose hosts have no recipes.
     """
     found = {content["metadata"]["name"]: Recipe(content) for content in known}
-    said = [
-        (json.dumps(each["content"], sort_keys=True), _checker(host), each)
+    said = [  # by host: a text that one host says twice is no more than once
+        {json.dumps(each["content"], sort_keys=True): (_checker(host), each) for each in host["recipes"]}
         for host in hosts.values()
-        for each in host["recipes"]
     ]
-    alike = Counter(text for text, *__ in said)
-    for *__, each in sorted(said, key=lambda one: (alike[one[0]], one[1])):
+    alike = Counter(text for texts in said for text in texts)
+    every = [(alike[text], *of) for texts in said for text, of in texts.items()]
+    for *__, each in sorted(every, key=lambda one: one[:2]):
         found[_name(each)] = Recipe(each["content"], each["sha256"])
     return sorted(found.values(), key=lambda recipe: recipe.date)
 
@@ -76,11 +76,12 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
 def shared(hosts: Mapping[str, Mapping[str, Any]], catalog: Mapping[str, Any]) -> list[Recipe]:
     """Those of `union` that all hosts are judged by: two hosts say them, or the catalog knows the release.
 
-    Else one host could invent a release, and all others would be behind it. `catalog`: catalog/releases.yml.
+    Else one host could invent a release, and all others would be behind it; or an old one of today. `catalog`:
+    catalog/releases.yml.
     """
-    known = {name for row in catalog["releases"] for name in (row["name"], row["external_name"])}
+    known = {(row["name"], row["released"]) for row in catalog["releases"]}
     told = Counter(name for host in hosts.values() for name in {_name(each) for each in host["recipes"]})
-    return [one for one in union(hosts) if len(hosts) == 1 or told[one.name] > 1 or one.name in known]
+    return [one for one in union(hosts) if len(hosts) == 1 or told[one.name] > 1 or (one.name, one.date[:10]) in known]
 
 
 def _name(said: Mapping[str, Any]) -> str:

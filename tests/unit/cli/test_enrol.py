@@ -179,6 +179,30 @@ def test_a_cluster_is_set_up_when_it_is_complete(world: World) -> None:
     assert written.ledger(world.folder / ".gb10").keys() == {"spark-a", "spark-b"}
 
 
+def test_a_host_that_fails_keeps_no_other_cluster_from_being_set_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters that came together were one run, which its error ended for all. Both were `set_up`."""
+    world.row = {**world.row, "cluster": ""}
+    world.start("spark-a", 1)
+    world.start("spark-b", 2)
+    good = world.run
+
+    def run(order: Order, **more: Any) -> tuple[Outcome, Any]:
+        outcome, report = good(order, **more)
+        bad = order.playbook == "gb10.fleet.site" and "spark-b" in str(order.limit)
+        return Outcome.failed if bad else outcome, report
+
+    monkeypatch.setattr(enrol_cli, "run", run)
+    monkeypatch.setattr(enrol_cli, "_settings", lambda *_: dict.fromkeys(world.seeds, world.row))
+    result = world.enrol("--json")
+    found = {one["host"]: one["set_up"] for one in json.loads(result.stdout)["hosts"]}
+    tally("a host that keeps others from being set up", 1, int(found != {"spark-a": True, "spark-b": False}))
+    sites = [limit for playbook, limit in world.ran if playbook == "gb10.fleet.site"]
+    assert sites == ["spark-a,spark-b", "spark-a", "spark-b"]
+    assert found == {"spark-a": True, "spark-b": False} and result.exit_code == Outcome.failed, result.output
+
+
 def test_no_site_stops_before_it(world: World) -> None:
     world.start("spark-a", 1)
     assert world.enrol("spark-a", "--no-site").exit_code == Outcome.done

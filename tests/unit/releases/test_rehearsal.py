@@ -18,8 +18,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal impo
     target,
 )
 
-from gb10_fleet.release_plan import known
-from tests.support.release_machines import JULY_SET, RECIPES, device, machine, simulated
+from gb10_fleet.release_plan import known, planned
+from tests.support.attacker import tally
+from tests.support.release_machines import JULY, JULY_SET, RECIPES, device, machine, simulated
 
 SEVEN = "ubuntu24.04-580.178.04-7.0.0-1019"
 MOVE = {"nvidia-driver-580-open": "580.159.03-0ubuntu0.24.04.1"}
@@ -201,3 +202,26 @@ def test_a_release_is_named_by_either_name_or_by_the_catalog() -> None:
     for name, expected in (("OTA2607", "OTA2607"), ("April 2026", "OTA2604"), ("OTA0.1", "OTA0.1"), ("x", None)):
         found = target(name, RECIPES, what)
         assert (found and found.name) == expected
+
+
+def test_a_release_that_one_host_calls_by_the_name_of_another_is_in_no_plan_of_others() -> None:
+    """The first recipe of that name or external name counted, and a host may say any date."""
+    said = {**JULY.content["metadata"], "name": "zzz", "external_name": "OTA2607", "releaseDate": "2020-01-01"}
+    claim = {**JULY.content, "metadata": said, "package": [], "firmware": []}
+    mine = [{"file": "x", "sha256": recipe.name, "content": recipe.content} for recipe in RECIPES]
+    fleet = {"b": machine("b", recipes=mine), "c": machine("b", recipes=mine), "d": machine("b")}
+    evil = machine("a", recipes=[{"file": "x", "sha256": "", "content": claim}])
+    what, plans = known(catalog.load("releases"), {}), []
+    for hosts in (fleet, {**fleet, "evil": evil}):
+        answers = {host: {"release": release, "rehearsal": simulated()} for host, release in hosts.items()}
+        made = planned(answers, "OTA2607", what)
+        plans.append((made["to"], {host: made["hosts"][host] for host in fleet}))
+    tally("a host gives a release the name of another, and others are planned by it", 1, int(plans[0] != plans[1]))
+    assert plans[0] == plans[1] and plans[0][0]["name"] == "OTA2607"
+
+
+def test_a_release_that_a_person_names_may_be_known_to_one_host() -> None:
+    new = {"metadata": {**JULY.content["metadata"], "name": "OTA2611", "releaseDate": "2026-11-01"}, "package": []}
+    hosts = {"a": machine("a", recipes=[{"file": "x", "sha256": "1", "content": new}]), "b": machine("b")}
+    answers = {host: {"release": release, "rehearsal": simulated()} for host, release in hosts.items()}
+    assert planned(answers, "OTA2611", known(catalog.load("releases"), {}))["to"]["name"] == "OTA2611"

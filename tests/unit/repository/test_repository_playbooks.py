@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import file_step
 
 from scripts.gates import ROOT
@@ -40,10 +41,10 @@ def test_a_play_with_hosts_of_its_own_is_named(tmp_path: Path) -> None:
     assert unbounded(tmp_path.glob("*.yml")) == ["all", "second"]
 
 
-# Of commands that ask or switch several hosts at once; site and its like wait as long as a host works.
+# Of commands that ask or switch several hosts at once; converge.yml has the time of a wave.
 WITH_AN_END = (
     *("bundle", "drain", "enrol", "look", "planned", "power", "rejoin", "release", "serve", "switch", "why", "wish"),
-    *("benchmark", "explain", "undo", "validate", "withdraw"),
+    *("benchmark", "explain", "fetch", "power_switch", "undo", "validate", "withdraw"),
 )
 
 
@@ -69,6 +70,10 @@ def test_a_host_that_lists_units_without_an_end_holds_up_nobody() -> None:
     plays = {name: (ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8") for name in ("drain", "serve")}
     raw = [name for name, text in plays.items() if "map('split')" in text or "gb10.fleet.unit_rows" not in text]
     tally("a host that lists units without an end", 3, len(raw) + (len(rows) > 100))
+    # Of a loop each item has the time of a task: 64 units and 15 minutes were 16 hours.
+    loops = [task["name"] for text in plays.values() for task in yaml.safe_load(text)[0]["tasks"] if "loop" in task]
+    tally("a host that lists units, and hangs at each of them", 1, len(loops))
+    assert not loops
     assert len(rows) == 2 * MOST_SERVICES and rows[0] == ["gb10-vllm-0.service", "enabled", "enabled"]
     assert not raw
 
@@ -89,17 +94,69 @@ def test_what_is_asked_to_take_long_has_an_end_of_its_own(name: str) -> None:
     assert hurried(yaml.safe_load((ROOT / f"playbooks/{name}.yml").read_text(encoding="utf-8"))) == []
 
 
-def test_to_fetch_has_the_time_of_a_download_and_its_questions_that_of_a_question() -> None:
-    """In `gb10 fetch` nothing is stopped, so there a host that fails ends no other one; in a rollout it does."""
+def test_in_gb10_fetch_a_host_that_fails_ends_no_other_one() -> None:
+    """Nothing is stopped there; in a rollout something will be."""
     rollout, ahead = yaml.safe_load((ROOT / "playbooks/fetch.yml").read_text(encoding="utf-8"))
     assert (rollout["any_errors_fatal"], ahead["any_errors_fatal"]) == (True, False)
-    assert rollout["timeout"] == ahead["timeout"] > file_step.LIMIT_S
-    same = ("hosts", "tags", "tasks", "vars")
+    same = ("hosts", "tags", "tasks", "timeout", "vars")
     assert [rollout[key] for key in same] == [ahead[key] for key in same]
-    asked = [task for task in ahead["tasks"] if {"ansible.builtin.command", "gb10.fleet.spark_facts"} & task.keys()]
-    without = [task["name"] for task in asked if not 0 < task.get("timeout", 0) <= 900]
-    tally("a host that says nothing for ever", len(asked), len(without))
-    assert len(asked) == 2 and not without
+
+
+def tasks_of(found: Any) -> Iterator[dict[str, Any]]:
+    """Those in its blocks as well."""
+    for task in found:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks_of(task.get(part, []))
+
+
+def steps(path: str) -> dict[str, int]:
+    """The steps of a role that move files, with the end of each; 0: that of the play which includes them."""
+    tasks = tasks_of(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")))
+    asked = [
+        (task, task[name])
+        for task in tasks
+        for name in ("gb10.fleet.model_files", "gb10.fleet.warm_cache")
+        if name in task
+    ]
+    return {said["step"]: task.get("timeout", 0) for task, said in asked}
+
+
+@pytest.mark.parametrize("path", ["files_of_service", "warm", "image"])
+def test_a_download_may_take_a_day_and_a_question_no_longer_than_others(path: str) -> None:
+    """All tasks of `gb10 fetch` had a day, so a host that said nothing held the others for as long."""
+    found = steps(f"roles/vllm/tasks/{path}.yml")
+    short = {step: end for step, end in found.items() if step in ("read", "withdraw")}
+    long = {step: end for step, end in found.items() if step not in short}
+    assert found and not any(short.values()) and all(end > file_step.LIMIT_S for end in long.values())
+
+
+def test_a_host_that_hangs_in_a_site_is_waited_for_as_long_as_in_a_wave() -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/converge.yml").read_text(encoding="utf-8"))
+    most = catalog.load("rollout")["defaults"]["timeout_s"]["value"]
+    (look,) = yaml.safe_load((ROOT / "playbooks/doctor.yml").read_text(encoding="utf-8"))
+    asks = [task for task in look["tasks"] if "gb10.fleet.doctor" in task and "any_errors_fatal" not in task]
+    tally("a host that says nothing for ever", 2, int(play.get("timeout") != most) + ("timeout" not in asks[0]))
+    assert play["timeout"] == most
+    assert [task["timeout"] for task in asks] == [900] and "timeout" not in look, "one task asks all hosts"
+    (pull,) = (
+        task for task in tasks_of(yaml.safe_load((ROOT / "roles/vllm/tasks/pull.yml").read_text())) if "async" in task
+    )
+    assert f" {pull['timeout'] - 300} " in pull["async"]
+
+
+def test_who_waits_for_a_boot_ends_also_where_the_host_hangs_in_a_look() -> None:
+    """A look over ssh has no end of its own: the others stood halted, and nobody gave them power."""
+    waits = [
+        task
+        for file in [*(ROOT / "playbooks").glob("*.yml"), *(ROOT / "roles").glob("*/tasks/*.yml")]
+        for one in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for task in tasks_of(one.get("tasks", [one]))
+        if "gb10.fleet.await_boot" in task
+    ]
+    without = [task["name"] for task in waits if " + 300 " not in str(task.get("timeout"))]
+    tally("a host that says nothing for ever", len(waits), len(without))
+    assert len(waits) == 4 and not without
 
 
 @pytest.mark.parametrize("path", ["vllm/tasks/prove_service", "benchmark/tasks/step"])

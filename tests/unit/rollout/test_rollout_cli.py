@@ -70,7 +70,7 @@ class Fleet:
         self.worked.append(hosts)
         for step in ("drain", "serve") if self.serves else ():
             for host in hosts if step == "drain" or not (self.cancels or set(hosts) & set(self.bad)) else ():
-                unit = {"resolved_action": "ansible.builtin.systemd_service", "step": step, "task": step, "host": host}
+                unit = {"res": {"changed": True}, "step": step, "task": step, "host": host}
                 watch({"event": "runner_on_ok", "event_data": unit})
         troubles = {host: Trouble(self.bad[host], "Update: no") for host in hosts if host in self.bad}
         for host, trouble in troubles.items():
