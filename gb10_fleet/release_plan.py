@@ -81,9 +81,7 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
     name, said = asked(to)["to"], {host: answer["release"] for host, answer in answers.items()}
     recipes = verdict.shared(said, what.releases)
     release = rehearsal.target(name, recipes, what)
-    if (
-        release is None and name != NEWEST
-    ):  # what a person names, and the catalog does not know, may be known to one host
+    if release is None and name != NEWEST:  # a release that a person names may be known to one host
         recipes = verdict.union(said)
         release = rehearsal.target(name, recipes, what)
     hosts = {}
