@@ -63,7 +63,7 @@ def test_services_by_their_settings(tmp_path: Path) -> None:
     assert metrics.services(tmp_path) == []
     members = {"members": [{"name": "a", "address": "1"}, {"name": "b", "address": "2"}]}
     put(tmp_path, "vllm.json", {"argv": ["docker", "--port", "8000", "--host", "0.0.0.0"], "join": members})  # noqa: S104
-    put(tmp_path, "vllm-chat.json", {"argv": ["docker", "--port", "8001"], "join": None})
+    put(tmp_path, "vllm-chat.json", {"argv": ["docker", "--port", "8001"], "join": None, "env_file": "/x"})
     put(tmp_path, "vllm-rank.json", {"argv": ["docker", "--port", "8002", "--headless"], "join": members})
     put(tmp_path, "vllm-broken.json", "{")
     put(tmp_path, "vllm-odd.json", [])
@@ -73,8 +73,8 @@ def test_services_by_their_settings(tmp_path: Path) -> None:
     found = {one.name: one for one in metrics.services(tmp_path)}
     assert sorted(found) == ["chat", "rank", "vllm"]
     vllm, chat = (tuple(vars(found[name]).values()) for name in ("vllm", "chat"))
-    assert vllm == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2, VLLM)
-    assert chat[1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1, VLLM)
+    assert vllm == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2, VLLM, None)
+    assert chat[1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1, VLLM, "/x")
     assert found["rank"].port is None
 
 
