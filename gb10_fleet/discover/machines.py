@@ -150,12 +150,12 @@ def _is_free(name: str) -> bool:
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:
     """Managed from the first place that is an address of its own, and no rail: the fabric's addresses will change."""
-    first = min(group, key=lambda answer: (not _is_its_own(answer), _over_a_rail(answer)))
+    first = min(group, key=lambda answer: (not is_its_own(answer), _over_a_rail(answer)))
     also = [answer.place for answer in group if answer is not first]
     return Machine(name, first.place, also, first.keys, first.facts or {})
 
 
-def _is_its_own(answer: Answer) -> bool:
+def is_its_own(answer: Answer) -> bool:
     """Tell whether the machine has the address at which it was asked: anybody may hand a connection on to it."""
     own = (answer.facts or {})["ssh"].get("local_address")
     return own in (None, answer.place.address) or not is_address(answer.place.address)

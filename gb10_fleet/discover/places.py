@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 import time
@@ -131,7 +132,10 @@ def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Plac
         until = time.monotonic() + RESOLVING_S
         for name in sorted(seen):
             left_ms = int(min(1.0, until - time.monotonic()) * 1000)
-            info = zeroconf.get_service_info(SERVICE, name, timeout=left_ms) if left_ms > 0 else None
+            info = None
+            # The library refuses names that are none of the service, and any error of it would be a stranger's doing.
+            with contextlib.suppress(Exception):
+                info = zeroconf.get_service_info(SERVICE, name, timeout=left_ms) if left_ms > 0 else None
             for address in info.parsed_addresses(IPVersion.V4Only)[:MOST_ADDRESSES] if info else ():
                 place = Place(address, (info.port if info else None) or SSH_PORT, named=False)
                 found.setdefault(place, place)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import machine_name
 
 from gb10_fleet.discover.host_keys import Keys, fingerprint
+from gb10_fleet.discover.machines import is_its_own
 from gb10_fleet.discover.places import Place
 from gb10_fleet.seed.store import Seed
 
@@ -74,7 +75,8 @@ def judge(
     if len(boots) > 1:
         names = ", ".join(str(one.place) for one in boots.values())
         return _refused(f"two machines have its key ({names}): both started from its stick. Set up one of them anew")
-    return _board(seed, found[0], known, new_board=new_board)
+    own_first = min(found, key=lambda one: not is_its_own(one))  # anybody may hand a connection on to it
+    return _board(seed, own_first, known, new_board=new_board)
 
 
 def _refused(text: str) -> Verdict:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.module_utils.images import ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images.build import REFUSED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
@@ -62,7 +64,7 @@ class ActionModule(LongStepAction):
         about = {"name": self._plan.name, "tag": made.tag}
         before = self._short("read", about) if made.inputs else {"state": "none"}
         if before["state"] in ("accepted", "refused"):
-            return self._known(before)
+            return self._known(before, about)
         if made.verdict == build_plan.REFUSED and before["state"] not in ("built", "running"):
             raise _Failed({"failed": True, "msg": "\n".join(f"{self._name}: {text}" for text in made.refusals)})
         if self._task.check_mode:
@@ -80,9 +82,9 @@ class ActionModule(LongStepAction):
             patches=[ingredients.Patch(**each) for each in said["patches"]],
         )
 
-    def _known(self, before: Mapping[str, Any]) -> dict[str, Any]:
+    def _known(self, before: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
         """Of the same inputs there is an image already."""
-        image, labels = before["image"], before["labels"]
+        image, labels = _image(about, accepted=before["state"] == "accepted"), before["labels"]
         if before["state"] == "accepted":
             return {"verdict": "accepted", "image": image, "lines": [f"{image} was built of this already"]}
         text = f"{image} was built of this, and refused on {labels.get('judged', 'an unknown day')}"
@@ -124,15 +126,18 @@ class ActionModule(LongStepAction):
         done = self._short(
             "settle", {**about, "platform": self._plan.platform, "labels": labels, "accepted": verdict.accepted}
         )
-        told = evidence.document(made, self._name, self._plan.wish["base"], verdict, done["image"], at)
-        lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
+        image = _image(about, accepted=verdict.accepted)
+        own = re.compile(rf"{re.escape(about['name'])}@sha256:[0-9a-f]{{64}}")
+        digests = [each for each in done["digests"] if own.fullmatch(each)]
+        told = evidence.document(made, self._name, self._plan.wish["base"], verdict, image, at)
+        lines = [f"{image}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
-            lines += evidence.serve_lines(done["image"], done["digests"], trial.facts["versions"]["vllm"])
+            lines += evidence.serve_lines(image, digests, trial.facts["versions"]["vllm"])
         return {
             "changed": True,
             "verdict": verdict.id,
-            "image": done["image"],
-            "digests": done["digests"],
+            "image": image,
+            "digests": digests,
             "json": str(evidence.write(told, self._folder)),
             "lines": lines,
         }
@@ -153,6 +158,11 @@ class ActionModule(LongStepAction):
             raise _Failed({**said, "msg": f"{self._name}: {said.get('msg', 'failed without a word')}"})
         found: dict[str, Any] = said["found"]
         return found
+
+
+def _image(about: Mapping[str, Any], *, accepted: bool) -> str:
+    """As the builder calls it. A person pastes the name, so the builder is not asked for it."""
+    return f"{about['name']}:{'' if accepted else REFUSED}{about['tag']}"
 
 
 host.preload()

@@ -15,27 +15,33 @@ import os
 import posixpath
 import re
 import stat
-import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PathDistribution
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.images import tar
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import unpacked
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import lines
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+# `git archive` begins with a header for all files, and says the commit there.
+_COMMENT, _HEAD = re.compile(rb".{156}g.{355}\d+ comment=([0-9a-f]{40})\n", re.DOTALL), 1024
+_OWN_FAULTS = ("no_source", "checksum_wrong")
 _VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _MOST_TEXT = 4 << 20
+_MOST_FILES = 200_000  # of a source; vLLM's has some 6,000
 MOST_BYTES = 16 << 30  # of a file; the largest wheels have 3 GB
 _STORES = ("/var/lib/docker", "/var/lib/containerd")
 
@@ -114,18 +120,22 @@ def source(given: Mapping[str, Any]) -> Source:
     """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
     way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
     try:
-        with _proven(given, "source") as file, tarfile.open(fileobj=file) as archive:
-            first = archive.next()
-            top = first.name.partition("/")[0] if first else ""
-            archive.getmember(f"{top}/setup.py")
-            commit = archive.pax_headers.get("comment", "")
-    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError):
+        with _proven(given, "source") as file, unpacked(file, budget := of_image()) as stream:
+            commit = _COMMENT.match(stream.peek(_HEAD)[:_HEAD])
+            paths = (member.path for member in tar.members(stream, budget))
+            first = next(paths, "")
+            top = first.partition("/")[0]
+            if f"{top}/setup.py" not in (first, *islice(paths, _MOST_FILES)):
+                raise EOFError
+    except (OSError, EOFError, zlib.error, ImageError) as error:
+        if getattr(error, "name", "") in _OWN_FAULTS:
+            raise
         raise ImageError(
             "bad_source", f"{given['path']} is no archive of one folder with a setup.py", way_out
         ) from None
     version = _VERSION.match(top)
-    commit = commit if _COMMIT.match(commit) else ""
-    return Source(given["path"], given["sha256"], commit, version.group(1) if version else "")
+    found = commit.group(1).decode() if commit else ""
+    return Source(given["path"], given["sha256"], found, version.group(1) if version else "")
 
 
 def wheel(given: Mapping[str, Any]) -> Wheel:
@@ -135,6 +145,9 @@ def wheel(given: Mapping[str, Any]) -> Wheel:
             size = file.seek(0, os.SEEK_END)
             parts = [name.split("/") for name in archive.namelist()]
             info = next(top for top, *rest in parts if top.endswith(".dist-info") and rest == ["METADATA"])
+            read = (f"{info}/METADATA", f"{info}/entry_points.txt")
+            if any(each.file_size > _MOST_TEXT for each in archive.infolist() if each.filename in read):
+                raise zipfile.BadZipFile
             told = PathDistribution(zipfile.Path(archive, f"{info}/"))
             package, version = (str(told.metadata[key] or "") for key in ("Name", "Version"))
             scripts = {each.name for each in told.entry_points if each.group == "console_scripts"}

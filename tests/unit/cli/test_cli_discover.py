@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -507,6 +509,41 @@ def test_multicast_dns_finds_who_announces_ssh() -> None:
         assert Place("127.0.0.1", 2222) in places.browse(2, ["127.0.0.1"])
     finally:
         host.close()
+
+
+def test_a_name_that_is_none_of_the_service_ends_nothing() -> None:
+    """A real announcement by a stranger, whose name the library refuses: who announces himself well is found."""
+    bad = ["x._http._tcp.local", "x.example", "a\x01b._ssh._tcp.local", "x._SSH._TCP.local", "_tcp.local"]
+
+    def wire(name: str) -> bytes:
+        return b"".join(bytes([len(part)]) + part.encode() for part in name.split(".")) + b"\0"
+
+    info = zeroconf.ServiceInfo(
+        places.SERVICE, f"spark-1a2b.{places.SERVICE}", port=2222, addresses=[socket.inet_aton("127.0.0.1")],
+        server="spark-1a2b.local.",
+    )  # fmt: skip
+    host = zeroconf.Zeroconf(interfaces=["127.0.0.1"], ip_version=zeroconf.IPVersion.V4Only)
+    over = threading.Event()
+
+    def announce() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            while not over.wait(0.1):
+                for name in bad:
+                    pointer = wire("_ssh._tcp.local") + struct.pack("!HHIH", 12, 1, 4500, len(wire(name))) + wire(name)
+                    stranger.sendto(struct.pack("!6H", 0, 0x8400, 0, 1, 0, 0) + pointer, ("224.0.0.251", 5353))
+
+    caller = threading.Thread(target=announce)
+    caller.start()
+    try:
+        host.register_service(info)
+        found = places.browse(2, ["127.0.0.1"])
+    finally:
+        over.set()
+        caller.join()
+        host.close()
+    tally("a name that ends the search of all", len(bad), int(Place("127.0.0.1", 2222) not in found))
+    assert Place("127.0.0.1", 2222) in found
 
 
 def test_a_stranger_who_announces_without_end_costs_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

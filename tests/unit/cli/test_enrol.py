@@ -66,6 +66,12 @@ def test_dhcp_may_put_it_anywhere() -> None:
     assert judge(machine(THERE)).place == THERE
 
 
+def test_who_hands_connections_on_is_not_where_the_host_is_managed() -> None:
+    """A stranger who leads to the Spark, with its own key, and answers first."""
+    ssh = {**facts("spark-a")["ssh"], "local_address": HERE.address}
+    assert judge(machine(THERE, ssh=ssh), machine(HERE, ssh=ssh)).place == HERE
+
+
 @pytest.mark.parametrize(
     ("answers", "more", "state", "said"),
     [

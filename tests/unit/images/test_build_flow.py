@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 
+from tests.support.attacker import tally
 from tests.support.image_trials import ARCHIVE, BASE_FACTS, BASE_SERVED, BUILDER, INSIDE, SERVED, SOURCE, trial
 
 VARIABLES = {"vllm_image_base": "lab/vllm:1", "vllm_image_model": "/srv/model", "vllm_image_source": ARCHIVE}
@@ -78,7 +79,8 @@ def test_a_build_is_begun_waited_for_judged_and_tagged(made: Any, tmp_path: Path
     assert built.given["settle"]["accepted"] is True
     assert built.given["settle"]["labels"]["gb10-fleet.image.tokens_per_s"] == "48.6"
     assert Path(said["json"]).parent == tmp_path and '"verdict": "accepted"' in Path(said["json"]).read_text()
-    assert said["lines"][2:4] == ["    vllm_image: gb10-fleet/built:x", "    vllm_version: 0.33.0"]
+    image = f"gb10-fleet/built:{built.given['settle']['tag']}"
+    assert said["lines"][2:4] == [f"    vllm_image: {image}", "    vllm_version: 0.33.0"]
     assert "    vllm_allow_tag: true" in said["lines"][-1]
 
 
@@ -87,6 +89,19 @@ def test_where_the_store_knows_a_digest_it_is_what_serves(made: Any) -> None:
     built = Built([{"state": "built"}], settle={"image": "gb10-fleet/built:x", "digests": [name]})
     lines = made(built)["lines"]
     assert f"    vllm_image: {name}" in lines and not [line for line in lines if "allow_tag" in line]
+
+
+def test_the_builder_names_no_other_image_for_a_person_to_paste(made: Any) -> None:
+    evil = f"evil.example/x@sha256:{'6' * 64}"
+    built = Built([{"state": "built"}], settle={"image": "evil.example/x:1", "digests": [evil, f"{evil}`; reboot"]})
+    said = [made(built)]
+    command = "x`; reboot; `"
+    said.append(made(Built([{"state": "refused", "image": command, "labels": {}}])))
+    wrong = [line for each in said for line in each["lines"] if "evil" in line or "reboot" in line]
+    tally("a builder names the image for the fleet", 3, len(wrong))
+    assert not wrong and said[0]["digests"] == [] and "evil" not in str(said[0]["image"])
+    name = f"gb10-fleet/built:refused-{built.given['settle']['tag']}"
+    assert said[1]["image"] == name and f"`docker image rm {name}`" in said[1]["lines"][0]
 
 
 def test_what_fails_without_a_model_is_tagged_as_refused_and_not_started(made: Any) -> None:

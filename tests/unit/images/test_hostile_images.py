@@ -9,6 +9,8 @@ import os
 import subprocess
 import tarfile
 import time
+import tracemalloc
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,6 +99,25 @@ def test_a_file_of_holes_fills_no_disk(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(ImageError, match="_wheel"):
         ingredients.wheel({"path": str(tmp_path / "x.whl"), "sha256": "0" * 64})
+
+
+def test_an_ingredient_that_unpacks_without_end_costs_little(tmp_path: Path) -> None:
+    """Text of a wheel, a header of a source, and a source of many files: little on the disk, gigabytes in memory."""
+    wheel, header, many = tmp_path / "x.whl", tmp_path / "header.tgz", tmp_path / "many.tgz"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x-1.dist-info/METADATA", f"Name: x\nVersion: 1\n\n{'a' * (32 << 20)}")
+    with tarfile.open(header, "w:gz", pax_headers={"comment": "a" * (32 << 20)}) as archive:
+        archive.addfile(tarfile.TarInfo("vllm-1/setup.py"))
+    one = tarfile.TarInfo("vllm-1/x").tobuf()
+    many.write_bytes(gzip.compress(one * 300_000, 1))
+    tracemalloc.start()
+    for path, read in ((wheel, ingredients.wheel), (header, ingredients.source), (many, ingredients.source)):
+        given = {"path": str(path), "sha256": sha256(path)}
+        tracemalloc.reset_peak()
+        with pytest.raises(ImageError, match=f"bad_{read.__name__}"):
+            read(given)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20, path
+    tracemalloc.stop()
 
 
 # -- what costs too much: of each part there is little

@@ -26,6 +26,7 @@ KNOWN = rules.figures()
 FORMER = ROOT / "tests/fixtures/monitoring/former-rules.yml"
 MEDIANS = ("Gb10PowerFault", "Gb10GpuClockLow", "Gb10GpuThrottled", "Gb10GpuHot")
 ONE = "topk by (instance) (50, max without (alertname, severity)"  # of the series of a host
+RECORDS = [entry["record"] for entry in rules.render(KNOWN, "x")["groups"][0]["rules"]]
 CALM = 8  # readings before a fault
 # Where it is to be there, its absence is a failure and no skip.
 PROMTOOL = pytest.mark.skipif(
@@ -212,6 +213,10 @@ def test_no_host_silences_an_alert_of_another(tmp_path: Path) -> None:
                 silent[f"{family}{{{more}{kept and ','}{kept}}}"] = values
                 if family == "gb10_service_wanted":  # of a model that is asleep
                     silent[f'{family}{{{more},model="m",service="asleep"}}'] = ["0"] * len(values)
+    for record, label, other in product(
+        RECORDS, ("severity", "host", "cluster"), "ab"
+    ):  # as if Prometheus had made them
+        silent[f'{record}{{instance="evil",job="gb10",{label}="{other}"}}'] = ["1"] * 10
     asked = FIRING.replace("ALERTS{", "ALERTS{instance='spark-a', ")
     done = promtool(tmp_path, [group(calm | silent, {9: ["Gb10HostSilent"]}, asked)])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
