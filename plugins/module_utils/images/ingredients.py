@@ -36,7 +36,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Sy
 
 # `git archive` begins with a header for all files, and says the commit there.
 _COMMENT, _HEAD = re.compile(rb".{156}g.{355}\d+ comment=([0-9a-f]{40})\n", re.DOTALL), 1024
-_OWN_FAULTS = ("no_source", "checksum_wrong")
 _VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
@@ -119,23 +118,25 @@ def copied(path: str, into: IO[bytes]) -> str:
 def source(given: Mapping[str, Any]) -> Source:
     """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
     way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
-    try:
-        with _proven(given, "source") as file, unpacked(file, budget := of_image()) as stream:
-            commit = _COMMENT.match(stream.peek(_HEAD)[:_HEAD])
-            paths = (member.path for member in tar.members(stream, budget))
-            first = next(paths, "")
-            top = first.partition("/")[0]
-            if f"{top}/setup.py" not in (first, *islice(paths, _MOST_FILES)):
-                raise EOFError
-    except (OSError, EOFError, zlib.error, ImageError) as error:
-        if getattr(error, "name", "") in _OWN_FAULTS:
-            raise
-        raise ImageError(
-            "bad_source", f"{given['path']} is no archive of one folder with a setup.py", way_out
-        ) from None
+    with _proven(given, "source") as file:
+        try:
+            commit, top = _of_archive(file)
+        except (OSError, EOFError, zlib.error, ImageError):
+            text = f"{given['path']} is no archive of one folder with a setup.py"
+            raise ImageError("bad_source", text, way_out) from None
     version = _VERSION.match(top)
-    found = commit.group(1).decode() if commit else ""
-    return Source(given["path"], given["sha256"], found, version.group(1) if version else "")
+    return Source(given["path"], given["sha256"], commit, version.group(1) if version else "")
+
+
+def _of_archive(file: IO[bytes]) -> tuple[str, str]:
+    """Its commit, empty where it says none, and the name of its folder; EOFError where no setup.py is in that."""
+    with unpacked(file, budget := of_image()) as stream:
+        commit = _COMMENT.match(stream.peek(_HEAD)[:_HEAD])
+        paths = [member.path for member in islice(tar.members(stream, budget), _MOST_FILES)]
+    top = paths[0].partition("/")[0] if paths else ""
+    if f"{top}/setup.py" not in paths:
+        raise EOFError
+    return commit.group(1).decode() if commit else "", top
 
 
 def wheel(given: Mapping[str, Any]) -> Wheel:
