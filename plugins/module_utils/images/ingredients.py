@@ -28,7 +28,7 @@ from typing import IO, Any
 from ansible_collections.gb10.fleet.plugins.module_utils.images import tar
 from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import buffered, unpacked
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import lines
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
@@ -131,8 +131,9 @@ def source(given: Mapping[str, Any]) -> Source:
 def _of_archive(file: IO[bytes]) -> tuple[str, str]:
     """Its commit, empty where it says none, and the name of its folder; EOFError where no setup.py is in that."""
     with unpacked(file, budget := of_image()) as stream:
-        commit = _COMMENT.match(stream.peek(_HEAD)[:_HEAD])
-        paths = [member.path for member in islice(tar.members(stream, budget), _MOST_FILES)]
+        archive = buffered(stream)
+        commit = _COMMENT.match(archive.peek(_HEAD)[:_HEAD])
+        paths = [member.path for member in islice(tar.members(archive, budget), _MOST_FILES)]
     top = paths[0].partition("/")[0] if paths else ""
     if f"{top}/setup.py" not in paths:
         raise EOFError
