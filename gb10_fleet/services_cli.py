@@ -93,6 +93,12 @@ class Fleet:
             raise Refused(f"{stays}. Nothing was changed")
         return mine
 
+    def back(self, service: str, *, up: bool) -> list[Row]:
+        """Return its hosts whose cluster ran it when they were looked at, or did not: the way back is for these."""
+        mine = self.of(service)
+        ran = {row.host for row in mine if row.runs or row.wakes}
+        return [row for row in mine if bool(ran & {row.host, *row.said["members"]}) is up]
+
     def states(self) -> set[tuple[str, str, bool]]:
         """Return what a switch is decided by.
 
@@ -374,8 +380,10 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
         _end(f"{', '.join(starts) or 'nothing'} serves, {', '.join(stops) or 'nothing'} stopped by you", outcome)
     if outcome is Outcome.refused and len(stopped) + len(started) == 1:
         _end("nothing was changed", outcome)
-    back = [fleet.wish(service, fleet.of(service), state="stopped", until="")[0] for service in reversed(started)]
-    back += [fleet.wish(service, fleet.of(service), state="started", prove=True)[0] for service in reversed(stopped)]
+    stop, start = {"state": "stopped", "until": ""}, {"state": "started", "prove": True}
+    way = [(service, fleet.back(service, up=False), stop) for service in reversed(started)]
+    way += [(service, fleet.back(service, up=True), start) for service in reversed(stopped)]
+    back = [fleet.wish(service, mine, **more)[0] for service, mine, more in way if mine]
     if outcome is Outcome.interrupted and all(each is Outcome.done for each in back):
         _end(f"interrupted, so {', '.join(stopped)} serves again as before", outcome)
     if all(each is Outcome.done for each in back):
@@ -406,12 +414,13 @@ def layout(
         _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {service for _, service, up in fleet.states() if up}
+    everywhere = running - {service for _, service, up in fleet.states() if not up}
     try:
         known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:
-            _list(known, layouts.current(known, running))
+            _list(known, layouts.current(known, running, everywhere))
         fleet.refuse_silence()
-        wanted = layouts.switch(known, name, running)
+        wanted = layouts.switch(known, name, running, everywhere)
         hosts = {service: where(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
         if timer:
             consent(f"Timer for the layout {name}: {at}?", yes)

@@ -25,6 +25,8 @@ from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 
 if TYPE_CHECKING:
+    from gb10_fleet.discover.asking import Answer
+    from gb10_fleet.discover.host_keys import Keys
     from gb10_fleet.discover.places import Place
     from gb10_fleet.enrol.judging import Known, Verdict
     from gb10_fleet.seed.store import Seed
@@ -111,12 +113,13 @@ class _Enrol:
             self._say(f"{name}: put the stick {one.stick} in and switch it on")
         worst = Outcome.done
         while True:
+            last = self.clock() >= until  # told before the work: gb10 site may take long, and others come meanwhile
             there = self._look()
             if there:
                 self._let_in(there)
             if site and (wave := self._complete()):
                 worst = max(worst, self._site(wave))
-            if len(self.enrolled) == len(self.seeds) or self.clock() >= until:
+            if len(self.enrolled) == len(self.seeds) or last:
                 break
             self.sleep(max(0.0, min(EVERY_S, until - self.clock())))
         return max(worst, self._end())
@@ -125,26 +128,36 @@ class _Enrol:
 
     def _look(self) -> list[str]:
         """Ask all places that may be a host that is missing; return those that are there now."""
-        from gb10_fleet.discover import asking, host_keys
+        from gb10_fleet.discover import host_keys
         from gb10_fleet.enrol import judging
 
         missing = {name: one for name, one in self.seeds.items() if name not in self.enrolled}
         own = {name: places_of(one) for name, one in missing.items()}
         heard = _heard() if any(one.address is None for one in missing.values()) else []
         keys = host_keys.keys_of(list(dict.fromkeys([*(place for each in own.values() for place in each), *heard])))
+        drawn = _drawn({name: judging.holders(one, keys) for name, one in missing.items()}, own)
+        answers = self._ask({name: {place: keys[place] for place in places} for name, places in drawn.items()})
         there = []
         for name, one in missing.items():
-            mine = {place: keys[place] for place in _drawn(judging.holders(one, keys), own[name])}
-            identity = str(self.rows[name]["identity"])
-            options = ("-i", identity) if identity else ()
-            answers = {said.place: said for said in asking.ask(mine, one.user, options=options)} if mine else {}
-            found = judging.judge(
-                one, own[name], keys, answers, self.known.get(name), new_board=name in self.new_boards
-            )
+            said = {place: answers[place] for place in drawn[name] if place in answers}
+            found = judging.judge(one, own[name], keys, said, self.known.get(name), new_board=name in self.new_boards)
             self._take(name, found)
             if found.state is judging.State.there:
                 there.append(name)
         return there
+
+    def _ask(self, places: Mapping[str, Mapping[Place, Keys]]) -> dict[Place, Answer]:
+        """Log in at the places of all hosts at once, but for each user and key: one that stalls holds up no other."""
+        from gb10_fleet.discover import asking
+
+        alike: dict[tuple[str, str], dict[Place, Keys]] = {}
+        for name, mine in places.items():
+            alike.setdefault((self.seeds[name].user, str(self.rows[name]["identity"])), {}).update(mine)
+        found: dict[Place, Answer] = {}
+        for (user, identity), mine in alike.items():
+            options = ("-i", identity) if identity else ()
+            found |= {said.place: said for said in asking.ask(mine, user, options=options)} if mine else {}
+        return found
 
     def _take(self, name: str, found: Verdict) -> None:
         """Keep what was found of a host, and say it once: it is looked at again and again."""
@@ -267,16 +280,18 @@ def places_of(seed: Seed) -> list[Place]:
     return [Place(name, seed.port) for name in names]
 
 
-def _drawn(holders: Sequence[Place], own: Sequence[Place]) -> list[Place]:
-    """Return as many as are asked at once, those of the host itself first: anybody may show a public key.
+def _drawn(holders: Mapping[str, Sequence[Place]], own: Mapping[str, Sequence[Place]]) -> dict[str, list[Place]]:
+    """Return by host the places to ask: its own, and of others as many as are asked at once, in equal shares.
 
-    Chance draws the others, so none is kept out for ever.
+    Anybody may show a public key. Chance draws the others, so none is kept out for ever.
     """
     from gb10_fleet.discover import asking
 
-    first = [place for place in holders if place in own]
-    others = [place for place in holders if place not in own]
-    return [*first, *random.sample(others, min(len(others), asking.CONCURRENCY - len(first)))]
+    first = {name: [place for place in held if place in own[name]] for name, held in holders.items()}
+    others = {name: [place for place in held if place not in own[name]] for name, held in holders.items()}
+    room = asking.CONCURRENCY - sum(map(len, first.values()))
+    share = max(1, room // max(1, sum(map(bool, others.values()))))
+    return {name: [*first[name], *random.sample(held, min(len(held), share))] for name, held in others.items()}
 
 
 def _heard() -> list[Place]:

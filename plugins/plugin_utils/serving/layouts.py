@@ -131,19 +131,24 @@ def _known(layouts: Mapping[str, Sequence[str]], name: str) -> None:
     raise LayoutError(f"no layout is called {name}; there are {known}{meant}")
 
 
-def switch(layouts: Mapping[str, Sequence[str]], name: str, running: Collection[str]) -> Switch:
-    """To this layout from what runs now. LayoutError where there is no such layout."""
+def switch(
+    layouts: Mapping[str, Sequence[str]], name: str, somewhere: Collection[str], everywhere: Collection[str]
+) -> Switch:
+    """To this layout from what runs now, on one of its hosts and on all of them. LayoutError where there is no such.
+
+    One host that runs a service does not speak for the others that are to have it.
+    """
     _known(layouts, name)
     wanted = layouts[name]
     others = dict.fromkeys(member for members in layouts.values() for member in members if member not in wanted)
     return Switch(
-        stops=tuple(each for each in others if each in running),
-        starts=tuple(each for each in wanted if each not in running),
-        stays=tuple(each for each in wanted if each in running),
+        stops=tuple(each for each in others if each in somewhere),
+        starts=tuple(each for each in wanted if each not in everywhere),
+        stays=tuple(each for each in wanted if each in everywhere),
     )
 
 
-def current(layouts: Mapping[str, Sequence[str]], running: Collection[str]) -> str:
+def current(layouts: Mapping[str, Sequence[str]], somewhere: Collection[str], everywhere: Collection[str]) -> str:
     """The layout that runs: all of its services, and none of another's alone. Empty where it is none of them."""
     chosen = {member for members in layouts.values() for member in members}
-    return next((name for name, members in layouts.items() if set(members) == chosen & set(running)), "")
+    return next((name for name, members in layouts.items() if chosen & {*somewhere} <= {*members} <= {*everywhere}), "")

@@ -8,6 +8,7 @@ import json
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -283,6 +284,44 @@ def test_who_shows_a_public_key_is_asked_in_turn(world: World, monkeypatch: pyte
     assert {len(each) for each in asked} == {asking.CONCURRENCY}
     assert all({Place("spark-a"), Place("spark-a.local")} <= each for each in asked)
     assert {*strangers} <= set().union(*asked)
+
+
+def test_who_stalls_for_many_hosts_holds_up_a_look_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were asked one after the other, 30 s each. A host has its share, however many show the key of another."""
+    world.seeds = {f"s{number}": seed(f"s{number}", number, address=None) for number in range(1, 13)}
+    (world.folder / "seeds/seeds.json").write_text(json.dumps({"seeds": [vars(one) for one in world.seeds.values()]}))
+    shown = {Place(f"198.51.100.{number}"): {"ssh-ed25519": key(number)} for number in range(1, 13)}
+    shown |= {Place(f"203.0.113.{number}"): {"ssh-ed25519": key(1)} for number in range(200)}
+    monkeypatch.setattr(host_keys, "keys_of", lambda places: {p: keys for p, keys in shown.items() if p in places})
+    monkeypatch.setattr(enrol_cli, "_heard", lambda: list(shown))
+    asked: list[set[Place]] = []
+    monkeypatch.setattr(asking, "ask", lambda keys, user, **_: asked.append({*keys}) or [])
+    world.enrol("--no-site")
+    tally("somebody who shows the keys of many seeds, and stalls", 12, len(asked) - 1)
+    assert len(asked) == 1 and len(asked[0]) <= asking.CONCURRENCY
+    assert {Place(f"198.51.100.{number}") for number in range(2, 13)} <= asked[0]
+
+
+def test_who_came_during_a_long_site_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark that holds its site had the others "not enrolled: nothing answers yet"."""
+    world.row = {**world.row, "cluster": ""}
+    world.start("spark-a", 1)
+    moment, good = [0.0], world.run
+
+    def run(order: Order, **more: Any) -> tuple[Outcome, Any]:
+        if order.playbook == "gb10.fleet.site" and "spark-b" not in world.up:
+            world.start("spark-b", 2)
+            moment[0] += 4 * 3600
+        return good(order, **more)
+
+    monkeypatch.setattr(enrol_cli, "run", run)
+    monkeypatch.setattr(enrol_cli, "_settings", lambda *_: dict.fromkeys(world.seeds, world.row))
+    monkeypatch.setattr(enrol_cli, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    inits = enrol_cli._Enrol.__init__
+    monkeypatch.setattr(enrol_cli._Enrol, "__init__", partialmethod(inits, clock=lambda: moment[0]))
+    result = world.enrol("--minutes", "60")
+    tally("a Spark whose site takes hours, and who came meanwhile", 1, int(result.exit_code != Outcome.done))
+    assert result.exit_code == Outcome.done and "spark-b: enrolled" in result.output, result.output
 
 
 def test_two_enrolments_at_once_lose_no_host(tmp_path: Path) -> None:

@@ -555,6 +555,46 @@ def test_a_host_does_not_say_of_a_service_of_others_that_it_runs(ask: Ask) -> No
     assert hosts.wishes == [("chat", "stopped", "a"), ("big", "started", "a")] and result.exit_code == 0
 
 
+def test_a_host_does_not_say_for_the_others_that_a_layout_runs(ask: Ask) -> None:
+    """`embed` was stopped on all hosts then, `chat` started on none, and the exit status was 0."""
+    night = [said("chat", state="inactive"), said("embed")]
+    hosts = Hosts({"a": night, "evil": [said("chat"), said("embed", state="inactive")]})
+    hosts.layouts = {"day": ["chat"], "night": ["embed"]}
+    _, result = ask("layout", "day", "--yes", hosts=hosts)
+    wrong = [wish[:2] for wish in hosts.wishes] != [("embed", "stopped"), ("chat", "started")]
+    hosts.found["a"] = [said("chat", state="inactive"), said("embed", state="inactive")]
+    _, again = ask("layout", "day", "--yes", hosts=hosts)
+    tally("a host says that it runs a layout, and it starts nowhere", 2, wrong + ("runs already" in again.output))
+    assert not wrong and hosts.wishes[2:] == [("chat", "started", "a,evil")], (hosts.wishes, again.output)
+    assert (result.exit_code, again.exit_code) == (0, 0)
+    assert "(runs)" not in ask("layout", hosts=hosts)[1].output
+
+
+def test_the_way_back_is_for_hosts_on_which_it_ran(ask: Ask) -> None:
+    """A host that fails had others start what had not run there, beside what did."""
+    day = [said("chat"), said("embed", state="inactive")]
+    hosts = Hosts({"a": day, "evil": [said("chat"), said("embed")]}, layouts={"day": ["chat"], "night": ["embed"]})
+    hosts.outcome = lambda wish: Outcome.failed if wish["state"] == "stopped" else Outcome.done
+    _, result = ask("layout", "day", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.failed
+    of_a = [on for _, state, on in hosts.wishes if state == "started" and on != "evil"]
+    hosts.found["a"][0], hosts.orders = said("chat", state="inactive"), []
+    hosts.found["evil"][1] = said("embed", state="inactive")
+    hosts.outcome = lambda wish: Outcome.failed if wish["service"] == "embed" else Outcome.done
+    ask("swap", "chat", "embed", "--yes", hosts=hosts)
+    of_b = hosts.wishes[2:] != [("embed", "stopped", "a,evil"), ("chat", "started", "evil")]
+    tally("a host fails, and a service starts where it did not run", 2, bool(of_a) + of_b)
+    assert not of_a and not of_b, hosts.wishes
+
+
+def test_of_a_cluster_that_ran_in_part_the_way_back_starts_the_whole(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat", members=["a", "b"])], "b": [said("chat", members=["a", "b"], state="failed")]})
+    hosts.found["c"] = [said("big", state="inactive")]
+    hosts.outcome = lambda wish: Outcome.failed if wish["service"] == "big" else Outcome.done
+    ask("swap", "chat", "big", "--yes", hosts=hosts)
+    assert hosts.wishes[2:] == [("big", "stopped", "c"), ("chat", "started", "a,b")]
+
+
 def test_the_first_host_does_not_speak_for_all(ask: Ask) -> None:
     hosts = Hosts({"a": [said("chat")], "b": [said("big", state="inactive")]})
     hosts.by_host = {"a": {}, "b": {"cluster": ["big"]}}

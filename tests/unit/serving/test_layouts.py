@@ -31,7 +31,7 @@ def test_services_of_different_layouts_never_run_together() -> None:
 def test_a_switch_stops_what_another_layout_has_and_leaves_the_rest_alone(
     name: str, running: list[str], expected: Switch
 ) -> None:
-    assert layouts.switch(KNOWN, name, running) == expected
+    assert layouts.switch(KNOWN, name, running, running) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_switch_stops_what_another_layout_has_and_leaves_the_rest_alone(
     ],
 )
 def test_which_layout_runs(running: list[str], name: str) -> None:
-    assert layouts.current(KNOWN, running) == name
+    assert layouts.current(KNOWN, running, running) == name
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_list_in_a_list_is_refused_without_knowing_the_services_too() -> None:
 
 def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
     with pytest.raises(LayoutError, match="no layout is called both; there are split, cluster"):
-        layouts.switch(KNOWN, "both", [])
+        layouts.switch(KNOWN, "both", [], [])
 
 
 @pytest.mark.parametrize(
