@@ -214,7 +214,8 @@ class Report:
             return
         if step not in (FETCH, PLANNED, DRAIN):
             self.seen.add(host)
-        asked_another = kind == "runner_on_unreachable" and data.get("ignore_errors")  # and that one is silent
+        # One that is silent, or a router, which is told of by a task of its own.
+        asked_another = data.get("ignore_errors") and (kind == "runner_on_unreachable" or step == DRAIN)
         waits = data.get("resolved_action") in _DECIDE and result.get("waits_for")
         if waits or asked_another:
             return  # the trouble is that of another host

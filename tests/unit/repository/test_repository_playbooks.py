@@ -191,7 +191,7 @@ def test_a_router_that_hangs_is_waited_for_once_and_not_once_for_each_host() -> 
     asked = {task["name"]: task.get("timeout") for play in plays for task in play["tasks"] if "delegate_to" in task}
     long = [name for name, limit in asked.items() if limit not in (30, "{{ __withdraw_left_s | int + 30 }}")]
     tally("a router that says nothing for ever", len(asked), len(long))
-    assert len(asked) == 3 and not long
+    assert len(asked) == 4 and not long
 
 
 def test_a_host_that_hangs_after_its_boot_keeps_no_other_from_its_model() -> None:

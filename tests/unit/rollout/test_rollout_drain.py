@@ -154,6 +154,31 @@ def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_ask
     assert [(plays.tmp_path / "hosts" / name / "done").read_text() for name in ("masked", "other")] == ["asked\n"] * 2
 
 
+@pytest.mark.parametrize("bad", ["away", "masked", "stalls"])
+def test_a_router_that_does_not_let_go_ends_a_wave_by_its_own_name_and_nothing_is_stopped(
+    plays: Plays, bad: str
+) -> None:
+    """`away` cannot be reached: the host of the wave was `unreachable` then, and nobody named the router."""
+    hosts = {name: host for name, host in _behind_routers().items() if name in ("serving", "other", bad)}
+    if bad == "stalls":
+        hosts[bad] = {**hosts["other"], "ansible_host": "kind-loading", "gateway_address": "192.0.2.9"}
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text(
+        '#!/bin/sh\ncd "$GB10_TEST_HOST"; echo "$*" >>done; case $PWD in *masked) exit 1;; *loading) sleep 60;; esac\n'
+    )
+    program.chmod(0o755)
+    (withdraw,) = yaml.safe_load((ROOT / "playbooks/withdraw.yml").read_text())
+    withdraw["tasks"][1]["timeout"] = 3
+    play = [withdraw, {"ansible.builtin.import_playbook": "gb10.fleet.drain"}]
+    rc, output = plays.play(hosts, play, "--limit", "serving", ansible_become=False)
+    said = " ".join(output.split())
+    wrong = f"serving: the router of {bad} did not let go of it, so it was not stopped" not in said
+    tally("a router that does not let go, and another host is blamed", 1, int(wrong or "unreachable=1" in said))
+    assert rc == 2 and not wrong and "unreachable=0" in said, output
+    assert not (plays.tmp_path / "hosts/serving/done").exists()
+    assert (plays.tmp_path / "hosts/other/done").read_text() == "drain serving\nready serving\n"
+
+
 @pytest.mark.parametrize(("state", "fault"), [("stopped", "let go of it"), ("started", "take it back")])
 def test_a_router_that_does_not_obey_keeps_no_service_from_its_stop_or_start(
     plays: Plays, state: str, fault: str
@@ -205,7 +230,7 @@ def test_of_all_that_each_host_asks_a_router_only_the_status_is_kept() -> None:
         for task in play.get("tasks", [])
         if "gb10-router" in str(task.get("ansible.builtin.command"))
     ]
-    assert len(asked) == 6 and all(task["vars"]["__gb10_brief"] is True for task in asked)
+    assert len(asked) == 7 and all(task["vars"]["__gb10_brief"] is True for task in asked)
 
 
 # Has the images in the file of that name. Notes what changed it.
