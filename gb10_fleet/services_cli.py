@@ -380,10 +380,13 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
         _end(f"{', '.join(starts) or 'nothing'} serves, {', '.join(stops) or 'nothing'} stopped by you", outcome)
     if outcome is Outcome.refused and len(stopped) + len(started) == 1:
         _end("nothing was changed", outcome)
-    stop, start = {"state": "stopped", "until": ""}, {"state": "started", "prove": True}
-    way = [(service, fleet.back(service, up=False), stop) for service in reversed(started)]
-    way += [(service, fleet.back(service, up=True), start) for service in reversed(stopped)]
-    back = [fleet.wish(service, mine, **more)[0] for service, mine, more in way if mine]
+    way: list[tuple[str, str, dict[str, Any]]] = [(service, "stopped", {"until": ""}) for service in reversed(started)]
+    way += [(service, "started", {"prove": True}) for service in reversed(stopped)]
+    back = [
+        fleet.wish(service, mine, state=state, **more)[0]
+        for service, state, more in way
+        if (mine := fleet.back(service, up=state == "started"))
+    ]
     if outcome is Outcome.interrupted and all(each is Outcome.done for each in back):
         _end(f"interrupted, so {', '.join(stopped)} serves again as before", outcome)
     if all(each is Outcome.done for each in back):
