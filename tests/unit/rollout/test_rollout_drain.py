@@ -179,6 +179,27 @@ def test_a_router_that_does_not_let_go_ends_a_wave_by_its_own_name_and_nothing_i
     assert (plays.tmp_path / "hosts/other/done").read_text() == "drain serving\nready serving\n"
 
 
+def test_a_router_that_lets_go_of_half_a_cluster_ends_no_model(plays: Plays) -> None:
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text('#!/bin/sh\ncase "$*" in "drain serving"*) exit 1;; esac\n')
+    program.chmod(0o755)
+    hosts = {name: host for name, host in _behind_routers().items() if name in ("serving", "other")}
+    hosts["loading"] = {**hosts["serving"], "ansible_host": "kind-loading", "gateway_address": "192.0.2.9"}
+    inventory = {name: {**host, "gb10_cluster": "pair"} if name != "other" else host for name, host in hosts.items()}
+    (withdraw,) = yaml.safe_load((ROOT / "playbooks/withdraw.yml").read_text())
+    joins = {
+        "hosts": "serving,loading",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.group_by": {"key": "pair"}}],
+    }
+    play = [joins, withdraw, {"ansible.builtin.import_playbook": "gb10.fleet.drain"}]
+    rc, output = plays.play(inventory, play, "--limit", "serving,loading", ansible_become=False)
+    stopped = [name for name in ("serving", "loading") if (plays.tmp_path / "hosts" / name / "done").exists()]
+    tally("a router that lets go of half a cluster, and the model ends", 1, int(bool(stopped)))
+    said = [f"{name}: the router of other did not let go of pair" in output for name in ("serving", "loading")]
+    assert rc == 2 and not stopped and all(said), output
+
+
 @pytest.mark.parametrize(("state", "fault"), [("stopped", "let go of it"), ("started", "take it back")])
 def test_a_router_that_does_not_obey_keeps_no_service_from_its_stop_or_start(
     plays: Plays, state: str, fault: str
