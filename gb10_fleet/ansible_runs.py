@@ -11,13 +11,13 @@ import contextlib
 import json
 import os
 import re
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import is_public
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_runner import runner as runners
 from ansible_runner.interface import init_runner
@@ -42,7 +42,7 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
         ours.pop(name, None)
     ours.update({name: mine[name] for name in chosen if name in mine})
     ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
-    if Path(call["project_dir"]).stat().st_mode & stat.S_IWOTH:
+    if is_public(Path(call["project_dir"])):
         runner.config.command[:1] = [sys.executable, "-P", str(_IN_PUBLIC)]
     with _events(Path(call["private_data_dir"], "events"), event_handler) as (pipe, begin):
         ours["GB10_EVENTS"] = str(pipe)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import configparser
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import is_public
 
 KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 _NAME = "gb10-fleet"
@@ -25,6 +26,12 @@ def is_there(name: str) -> bool:
         return False
 
 
+def folder_of(inventory: str) -> Path:
+    """The folder that it is, or lies in: what belongs to a fleet is beside its inventory."""
+    path = Path(inventory)
+    return path if path.is_dir() else path.parent
+
+
 def resolved(inventories: Iterable[str]) -> list[str]:
     """The inventories of an order, from wherever it is looked at later."""
     return [str(Path(name).resolve()) if is_there(name) else name for name in inventories]
@@ -32,7 +39,7 @@ def resolved(inventories: Iterable[str]) -> list[str]:
 
 def host_keys(inventories: Iterable[str]) -> Path | None:
     """Return the file of host keys that lies beside one of these inventories."""
-    folders = (path if path.is_dir() else path.parent for path in map(Path, filter(is_there, inventories)))
+    folders = map(folder_of, filter(is_there, inventories))
     return next((file.resolve() for folder in folders if (file := folder / KNOWN_HOSTS).is_file()), None)
 
 
@@ -56,7 +63,7 @@ def _of_the_project() -> str | None:
     """As Ansible would find it: the environment, then ansible.cfg of the current folder."""
     if named := os.environ.get("ANSIBLE_INVENTORY"):
         return named
-    if not (said := os.environ.get("ANSIBLE_CONFIG")) and Path().stat().st_mode & stat.S_IWOTH:
+    if not (said := os.environ.get("ANSIBLE_CONFIG")) and is_public(Path()):
         return None  # as Ansible: any login may have put one there, and an inventory may be a program
     file = Path(said or "ansible.cfg")
     settings = configparser.ConfigParser(interpolation=None, strict=False)

@@ -162,15 +162,10 @@ def there(inventories: list[str]) -> list[str]:
     for name in inventories:
         if "," not in name and not home.is_there(name):
             raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
-        taken = [Path(name)] if "," in name else map(_folder(name).joinpath, _BESIDE)
+        taken = [Path(name)] if "," in name else map(home.folder_of(name).joinpath, _BESIDE)
         if theirs := next(filter(planted, taken), None):  # what an inventory says may be a program
             raise typer.BadParameter(f"{Planted(theirs)}; work in a folder of your own")
     return inventories
-
-
-def _folder(inventory: str) -> Path:
-    path = Path(inventory)
-    return path if path.is_dir() else path.parent
 
 
 Inventory = Annotated[

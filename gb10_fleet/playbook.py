@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import NO_CONTACT, Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import said_by as said_by_host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
 from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
@@ -345,7 +346,7 @@ def run(
         _known_at_work(order),
         _signals() if cancel is None else contextlib.nullcontext(cancel) as canceled,
     ):
-        variables = _written(Path(private, "variables.yml"), order.variables)
+        output.write(variables := Path(private, "variables.yml"), _no_templates(order.variables), secret=True)
         result = runner(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
@@ -388,12 +389,6 @@ def _heartbeat(quiet: bool) -> Watch:
 
     alone = threading.current_thread() is threading.main_thread()  # else a screen is drawn beside it
     return tell if quiet and alone and sys.stderr.isatty() else lambda _event: None
-
-
-def _written(file: Path, variables: Mapping[str, Any]) -> Path:
-    file.touch(mode=0o600)
-    file.write_text(_no_templates(variables), encoding="utf-8")
-    return file
 
 
 def _no_templates(variables: Mapping[str, Any]) -> str:

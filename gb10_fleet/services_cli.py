@@ -416,8 +416,9 @@ def layout(
     if by_timer and lacking:
         _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
-    running = {service for _, service, up in fleet.states() if up}
-    everywhere = running - {service for _, service, up in fleet.states() if not up}
+    states = fleet.states()
+    running = {service for _, service, up in states if up}
+    everywhere = running - {service for _, service, up in states if not up}
     try:
         known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:

@@ -26,7 +26,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted
 
 from gb10_fleet import __version__
-from gb10_fleet.home import is_there
+from gb10_fleet.home import folder_of, is_there
 from gb10_fleet.rollout import written
 from gb10_fleet.rollout.waves import FleetHost, Wave
 from gb10_fleet.rollout.written import BAD, GOOD, moment_of, text_of
@@ -74,10 +74,9 @@ def place(inventories: Sequence[str], state: Path | None = None) -> Path:
     """The fleet's folder: `.gb10` in the folder of its (first) inventory, which Ansible does not read, or `--state`."""
     if state is not None:
         return state.resolve()
-    first = Path(inventories[0]) if inventories else Path()
-    here = "," in str(first) and not is_there(str(first))
-    folder = Path() if here else first if first.is_dir() else first.parent
-    if planted(found := folder / ".gb10"):
+    first = inventories[0] if inventories else "."
+    here = "," in first and not is_there(first)
+    if planted(found := (Path() if here else folder_of(first)) / ".gb10"):
         raise typer.BadParameter(f"{Planted(found)}; work in a folder of your own")
     return found.resolve()
 

@@ -78,12 +78,12 @@ class Service:
         )
 
     def _headers(self) -> dict[str, str]:
-        """The key is the first line of its file, if it has one (roles/vllm/templates/vllm.env.j2)."""
-        if not self.naming.asks_key or not self.env_file:
+        if not self.naming.key_variable or not self.env_file:
             return {}
         with open(self.env_file, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
-            name, __, key = file.readline().strip().partition("=")
-        return {} if name == "HF_TOKEN" else {"Authorization": f"Bearer {key}"}
+            given = {name: value for name, __, value in (line.strip().partition("=") for line in file)}
+        key = given.get(self.naming.key_variable)
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def services(root: str | Path = "/") -> list[Service]:

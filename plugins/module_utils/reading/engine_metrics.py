@@ -20,7 +20,7 @@ class Naming(NamedTuple):
     prefix: str = "vllm:"
     names: Mapping[str, str] = {}
     without: str = ""  # a pattern: series behind the prefix that mean another thing than vLLM's of that name
-    asks_key: bool = False  # whether they are shown to nobody without the key of the service
+    key_variable: str = ""  # where nobody is shown them without the key of the service: its name in the environment
 
 
 VLLM = Naming()

@@ -42,13 +42,17 @@ class Planted(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
+def is_public(folder: Path) -> bool:
+    """Tell whether any login may put something there, as into `/tmp`."""
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
+
+
 def planted(path: Path) -> bool:
     """Tell whether something there is neither ours nor root's, where anybody may put something: `/tmp/evidence`."""
     try:
-        own, above = path.lstat(), path.absolute().parent.stat()
+        return not _is_ours(path.lstat()) and is_public(path.absolute().parent)
     except OSError:
         return False
-    return not _is_ours(own) and bool(above.st_mode & stat.S_IWOTH)
 
 
 @contextlib.contextmanager

@@ -53,15 +53,21 @@ def before(directory: Path) -> dict[str, Any] | None:
 
 def refuse(directory: Path) -> None:
     """Raise ValueError where nothing can be written into that folder, or into the nearest that is there above it."""
-    there = next(folder for folder in (directory, *directory.parents) if folder.exists())
-    theirs = next(filter(planted, (directory, *directory.parents)), None)
-    if theirs or not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "may not be written to" if there.is_dir() else "is no folder"
-        there, why = (theirs, "is another login's, where anybody may write") if theirs else (there, why)
-        raise ValueError(
-            f"gb10_evidence_directory is {directory}, and {there} {why}: name a folder that this user may write to, or"
-            " leave it out (then it is ./evidence)"
-        )
+    way = (directory, *directory.parents)
+    theirs = next(filter(planted, way), None)
+    there = theirs or next(folder for folder in way if folder.exists())
+    if theirs:
+        why = "is another login's, where anybody may write"
+    elif not there.is_dir():
+        why = "is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written to"
+    else:
+        return
+    raise ValueError(
+        f"gb10_evidence_directory is {directory}, and {there} {why}: name a folder that this user may write to, or"
+        " leave it out (then it is ./evidence)"
+    )
 
 
 def write(document: Mapping[str, Any], directory: Path) -> Path:

@@ -280,7 +280,9 @@ class Keyed(BaseHTTPRequestHandler):
 
 def test_the_token_of_the_hub_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "env").write_text("HF_TOKEN=hf\n")
-    text = json.dumps({"argv": ["--port", "1"], "metrics": {"asks_key": True}, "env_file": str(tmp_path / "env")})
+    text = json.dumps(
+        {"argv": ["--port", "1"], "metrics": {"key_variable": "LLAMA_API_KEY"}, "env_file": str(tmp_path / "env")}
+    )
     assert counters.service_of("own", text, "/etc/gb10-fleet/vllm-own.json")._headers() == {}
 
 
@@ -293,7 +295,10 @@ def test_an_engine_that_asks_for_its_key_is_told_it(
     monkeypatch.setattr(asking, "said_by_unit", lambda _status: lambda _connection: True)
     with ThreadingHTTPServer(("127.0.0.1", 0), Keyed) as server:
         threading.Thread(target=server.serve_forever).start()
-        settings = {"argv": ["--port", str(server.server_port)], "metrics": {"asks_key": asks}}
+        settings = {
+            "argv": ["--port", str(server.server_port)],
+            "metrics": {"key_variable": "LLAMA_API_KEY" if asks else ""},
+        }
         text = json.dumps(settings | {"env_file": str(secrets) if kept else None})
         service = counters.service_of("own", text, "/etc/gb10-fleet/vllm-own.json")
         try:

@@ -169,14 +169,9 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
     """Return what needs no fabric."""
     view, settings, names = service.view, service.planned.settings, service.names
     held_gib, held_on = known_before.held(service)
-    secrets = (
-        *((service.engine.key_variable,) if settings.vllm_api_key and service.kind == VLLM else ()),
-        *(
-            ("HF_TOKEN",)
-            if settings.vllm_huggingface_token and not settings.vllm_fetch and service.kind == VLLM
-            else ()
-        ),
-    )
+    token = "" if settings.vllm_fetch else settings.vllm_huggingface_token
+    given = {service.engine.key_variable: settings.vllm_api_key, "HF_TOKEN": token} if service.kind == VLLM else {}
+    secrets = tuple(name for name, value in given.items() if value)
     return ServicePlan(
         refusals=refusals,
         findings=findings,

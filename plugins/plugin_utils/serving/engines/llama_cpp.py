@@ -23,10 +23,11 @@ _MOST_SLOTS = 256
 _NAME_THE_COMMIT = (
     "llama.cpp is given a path, so name the commit: 40 hexadecimal digits, which the hub shows beside each file."
 )
+_KEY = "LLAMA_API_KEY"
 # What its server showed, 0c1e570, read 2026-11-28.
 _METRICS = Naming(
     prefix="llamacpp:",
-    asks_key=True,
+    key_variable=_KEY,
     names={
         "requests_processing": "num_requests_running",
         "requests_deferred": "num_requests_waiting",
@@ -120,7 +121,7 @@ ENGINE = Engine(
     # know the variable, and an unknown flag would end it.
     environment=lambda _s: {"LLAMA_ARG_CORS_ORIGINS": "localhost"},
     program="/app/llama-server",
-    key_variable="LLAMA_API_KEY",
+    key_variable=_KEY,
     key_without=',"',  # it reads a row of several keys
     metrics=_METRICS,
     keys={"gguf": {"type": "str"}, "mmproj": {"type": "str"}, "draft": {"type": "str"}, "slots": {"type": "int"}},
