@@ -17,8 +17,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answe
 
 EVERY_S = 5  # between two samples of a long watch
 _READ, _KEPT = "gb10.fleet.spark_facts", "kept"  # of the host itself, and of the next one
-_PLUGS = "plugs"
-ASKS = {_READ: "health", _KEPT: "recorded", _PLUGS: "msg"}
+_INVENTORY = "inventory"
+ASKS = {_READ: "health", _KEPT: "recorded", _INVENTORY: "msg"}
 
 
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
@@ -36,29 +36,30 @@ def answers(results: Mapping[str, Mapping[str, Any]], days: float, lost: dict[st
     """`results`: by module or step, and host. `lost` gets the hosts of which nothing can be told, and why."""
     rules = limits.rules()
     readings = {host: result["health"] for host, result in results[_READ].items()}
-    plugs = {host: json.loads(result["msg"]) for host, result in results.get(_PLUGS, {}).items()}
+    given = {host: json.loads(result["msg"]) for host, result in results.get(_INVENTORY, {}).items()}
     for host, result in results[_KEPT].items():
         readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
     found: list[Answer] = []
     for host, reading in readings.items():
         try:
             with effort.work():
-                found.append(answer(host, reading, rules, days))
+                own = limits.of_host(rules, given.get(host, {}).get("minimum_free_gib"))
+                found.append(answer(host, reading, own, days))
         except effort.TooMuch as error:
             lost.setdefault(host, []).append(f"{host}: {error}")
-    return [replace(one, cold_power=cold_power(one, plugs.get(one.host))) for one in found]
+    return [replace(one, cold_power=cold_power(one, given.get(one.host))) for one in found]
 
 
-def cold_power(found: Answer, plugs: Mapping[str, Collection[str]] | None) -> str:
+def cold_power(found: Answer, given: Mapping[str, Any] | None) -> str:
     """Return how a cold start comes about, where one may cure what was found; of a rail's fault for the whole cluster.
 
-    `plugs`: `members` of the cluster, and those with a plug.
+    `given`: the `members` of the cluster, and its `plugs`: those with one.
     """
     known = catalog.load("plugs")["cold_power"]["value"]
     ids = {cause.id for cause in found.causes} | {one.id for one in found.judgement.findings if one.severity != "info"}
     if not ids & {*known["host"], *known["cluster"]}:
         return ""
-    said = plugs or {"members": [found.host], "plugs": []}
+    said = given or {"members": [found.host], "plugs": []}
     wanted = [*said["members"]] if ids & {*known["cluster"]} else [found.host]
     bare = [name for name in wanted if name not in said["plugs"]]
     if not bare:

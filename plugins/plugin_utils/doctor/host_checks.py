@@ -14,9 +14,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import GIB, mount_of, short_of, silent_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.table import severities
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 
 _DAY_S = 86400
@@ -100,8 +100,7 @@ def check_names(subject: Subject) -> Iterator[Finding]:
 
 
 def check_disks(subject: Subject) -> Iterator[Finding]:
-    minimum = {entry["path"]: entry["value"] for entry in subject.catalog["platforms"]["minimum_free_disk"]}
-    minimum.update(own_minimums(subject.setting("gb10_minimum_free_gib")))
+    minimum = limits.minimum_free_gib(subject.setting("gb10_minimum_free_gib"))
     disks = {disk["mount"]: disk for disk in subject.facts["disks"]}
     for path, gib in minimum.items():
         disk = disks.get(mount_of(path, set(disks)))

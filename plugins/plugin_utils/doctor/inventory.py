@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, notify, reserved, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, limits, notify, reserved, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as power_plug
 
@@ -88,7 +87,7 @@ def _similar(name: str, declared: Declared) -> str:
 def _minimums(subject: Subject) -> Iterator[Finding]:
     own = subject.setting("gb10_minimum_free_gib")
     for path, gib in own.items() if isinstance(own, Mapping) else ():
-        if not _is_minimum(path, gib):
+        if not limits.is_minimum(path, gib):
             fact = f"gb10_minimum_free_gib holds {path!r}: {gib!r}, which is no absolute path with a positive number"
             yield subject.say("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
 
@@ -100,17 +99,6 @@ def _read(subject: Subject, name: str, read: Callable[[Any], object]) -> Iterato
     except (notify.HookError, reserved.WrongReservation, power_plug.WrongPlug) as error:
         fact, __, way_out = str(error).partition("; ")
         yield subject.say("bad_variable", fact, way_out)
-
-
-def _is_minimum(path: Any, gib: Any) -> bool:
-    is_number = isinstance(gib, (int, float)) and not isinstance(gib, bool) and math.isfinite(gib)
-    return isinstance(path, str) and path.startswith("/") and is_number and gib > 0
-
-
-def own_minimums(value: Any) -> dict[str, float]:
-    """The sound entries of gb10_minimum_free_gib; `_minimums` names the others."""
-    entries = value.items() if isinstance(value, Mapping) else ()
-    return {path: gib for path, gib in entries if _is_minimum(path, gib)}
 
 
 def _cluster(subject: Subject) -> Iterator[Finding]:

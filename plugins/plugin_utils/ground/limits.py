@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
@@ -15,9 +20,8 @@ def rules() -> Rules:
     fragmentation = catalog.load("memory")["fragmentation"]
     room = {"cache_free": catalog.load("units")["supervisor"]["cache_free"]}
     figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **room, **health["limits"]}
-    minimums = {entry["path"]: entry["value"] for entry in catalog.load("platforms")["minimum_free_disk"]}
     return Rules(
-        limits={**{name: entry["value"] for name, entry in figures.items()}, "minimum_free_gib": minimums},
+        limits={**{name: entry["value"] for name, entry in figures.items()}, "minimum_free_gib": minimum_free_gib()},
         rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
         losses=frozenset(health["loss_counters"]["value"]),
         xids=health["xids"]["value"],
@@ -28,3 +32,25 @@ def rules() -> Rules:
         sure=health["sure"]["value"],
         step=health["step"]["value"],
     )
+
+
+def of_host(rules: Rules, own: Any) -> Rules:
+    """Those of a host that `gb10_minimum_free_gib` gives `own`."""
+    return replace(rules, limits={**rules.limits, "minimum_free_gib": minimum_free_gib(own)})
+
+
+def minimum_free_gib(own: Any = None) -> dict[str, float]:
+    """GiB that are to be free, by path: those of the catalog, and over them the sound entries of `own`."""
+    known = {entry["path"]: entry["value"] for entry in catalog.load("platforms")["minimum_free_disk"]}
+    return {**known, **own_minimums(own)}
+
+
+def own_minimums(own: Any) -> dict[str, float]:
+    """The sound entries of gb10_minimum_free_gib; the doctor names the others."""
+    entries = own.items() if isinstance(own, Mapping) else ()
+    return {path: gib for path, gib in entries if is_minimum(path, gib)}
+
+
+def is_minimum(path: Any, gib: Any) -> bool:
+    is_number = isinstance(gib, (int, float)) and not isinstance(gib, bool) and math.isfinite(gib)
+    return isinstance(path, str) and path.startswith("/") and is_number and gib > 0

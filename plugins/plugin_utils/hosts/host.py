@@ -16,9 +16,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import Facts
 from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import give
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import inventory
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -229,7 +228,7 @@ class Host:
             "documents": sent,
             "consents": said_consents(self.variables, asked, consents or {}),
             "expect": expect or {},
-            "facts": {"paths": list(inventory.own_minimums(self._setting("gb10_minimum_free_gib"))), **self._models()},
+            "facts": {"paths": list(limits.own_minimums(self._setting("gb10_minimum_free_gib"))), **self._models()},
             "project": catalog.collection_version(),
             "run": RUN,
             "orphans": orphans,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring.rules import collector, figures
@@ -95,6 +95,7 @@ class MonitoringPlan(RolePlan):
     grafana: bool
     cluster: str
     slo: Mapping[str, float]
+    minimum_free_gib: Mapping[str, float]
 
     @property
     def memory_mib(self) -> int:
@@ -105,7 +106,8 @@ class MonitoringPlan(RolePlan):
     @property
     def settings(self) -> str:
         """Return what the collector goes by."""
-        return json.dumps(collector(figures(), self.cluster, self.slo), indent=1) + "\n"
+        known = figures(minimum_free_gib=self.minimum_free_gib)
+        return json.dumps(collector(known, self.cluster, self.slo), indent=1) + "\n"
 
     @property
     def rules(self) -> str:
@@ -140,6 +142,7 @@ def plan(view: View) -> MonitoringPlan:
         cluster=_cluster(view, view.host),
         grafana=server and settings.monitoring_grafana,
         slo={str(name): float(value) for name, value in settings.monitoring_slo.items() if _can_be(name, value)},
+        minimum_free_gib=limits.minimum_free_gib(view.variables.get("gb10_minimum_free_gib")),
     )
 
 

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answe
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
-from tests.support.health import FORMER, GIB, NOW, Record, boot, event, gpu, reading, sample
+from tests.support.health import FORMER, GIB, NOW, Record, boot, event, gpu, reading, room, sample
 from tests.support.variables import told
 
 CLI = CliRunner()
@@ -75,6 +75,15 @@ def test_the_morning_after_the_host_guard_is_as_its_page_has_it(
         assert "\n".join([first.replace("spark-0", "spark-a"), *more[:3]]) in page
     else:
         assert f"`{first.removeprefix('spark-0: ')}`" in " ".join(page.split())
+
+
+@pytest.mark.parametrize(("own", "said"), [({}, True), ({"/var/lib/docker": 5}, False)])
+def test_room_is_judged_by_what_the_inventory_asks_for(own: dict[str, float], said: bool) -> None:
+    record = reading(rooms=[room("/var/lib/docker", 12)])
+    given = {"msg": json.dumps({"members": ["spark-0"], "plugs": [], "minimum_free_gib": own})}
+    results = {"gb10.fleet.spark_facts": {"spark-0": {"health": record}}, "kept": {}, "inventory": {"spark-0": given}}
+    (found,) = why.answers(results, 7, {})
+    assert ("disk_full" in [one.id for one in found.judgement.findings]) is said
 
 
 def test_a_healthy_host_has_little_to_say(monkeypatch: pytest.MonkeyPatch) -> None:

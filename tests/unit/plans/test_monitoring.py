@@ -38,6 +38,12 @@ def test_nothing_is_the_default() -> None:
     assert made(monitoring_address="nonsense").refusals == ()
 
 
+def test_the_collector_asks_for_the_room_that_the_inventory_asks_for() -> None:
+    plans = made(monitoring_enabled=True), made(monitoring_enabled=True, gb10_minimum_free_gib={"/": 5, "srv": "much"})
+    needed, own = (json.loads(plan.settings)["rules"]["limits"]["minimum_free_gib"] for plan in plans)
+    assert own == {**needed, "/": 5} != needed
+
+
 def test_a_plan_that_is_not_watched_reads_no_fact() -> None:
     view = View("spark-a", facts(), ON)
     monitoring.plan(view)
