@@ -55,6 +55,7 @@ class RealFleet(Fleet):
         base = subprocess.run(
             [BIN / "python", "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
         )
+        assert base.stdout.strip() != "/usr", "GB10_REAL_VLLM stands on this machine's own Python, which no host has"
         shown = [word for path in (BIN.parent, base.stdout.strip()) for word in ("--show", str(path))]
         self._mine = not (self.inventory / "hosts.yml").exists()
         self.lab("up", "fleet", "--hosts", str(self.count), *shown)
