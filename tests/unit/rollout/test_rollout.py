@@ -57,6 +57,7 @@ class World:
     kept_out: dict[str, str] = field(default_factory=dict)  # a router does not take these back
     stops_all: bool = False  # any_errors_fatal
     refuses: bool = False
+    hangs: str = ""  # this host, until the time of the wave is up
     stop: Callable[[], None] = lambda: None
     canceled: bool = False
 
@@ -70,6 +71,9 @@ class World:
         self.stop()
         report = Report(tasks=True, canceled=self.canceled, refused=self.refuses)
         if self.canceled:
+            return Outcome.failed, report
+        if self.hangs in hosts and ROLL_CALL in plays:
+            report.timed_out, report.busy, report.seen = True, {self.hangs}, set(hosts)
             return Outcome.failed, report
         fails = {host: self.bad[host] for host in hosts if host in self.bad and ROLL_CALL in plays}
         report.troubles, report.seen = fails, set(hosts)
@@ -306,6 +310,23 @@ def test_where_it_was_refused_the_model_is_started_again(journal: Journal, world
     record = go(journal, begin(journal, fleet(2, 1, serves=True), policy()), world)
     assert world.calls[-1] == (["gb10.fleet.serve", "gb10.fleet.rejoin", "gb10.fleet.planned"], ["h00", "h01"])
     assert record["outcome"] == "refused"
+
+
+def test_who_waits_for_one_that_hangs_gets_its_model_back(journal: Journal, world: World) -> None:
+    """Before, one host that hung left the models of a whole wave stopped, and half of a fleet may be one."""
+    world.hangs = "h01"
+    record = go(journal, begin(journal, fleet(3, serves=True), policy(canary=3)), world)
+    again = ["gb10.fleet.serve", "gb10.fleet.rejoin", "gb10.fleet.planned"]
+    served = {host for plays, hosts in world.calls if plays == again for host in hosts}
+    tally("a host that hangs until a wave is over", 2, len({"h00", "h02"} - served))
+    assert world.calls[-1] == (again, ["h00", "h02"])
+    assert states(record) == {"h00": "skipped", "h01": "timed_out", "h02": "skipped"}
+
+
+def test_where_one_that_hangs_is_tolerated_the_wave_goes_on_without_it(journal: Journal, world: World) -> None:
+    world.hangs = "h01"
+    record = go(journal, begin(journal, fleet(3, serves=True), policy(canary=3, threshold=1)), world)
+    assert states(record) == {"h00": "done", "h01": "timed_out", "h02": "done"} and record["outcome"] == "partial"
 
 
 def test_good_hosts_of_a_bad_wave_get_requests_again(journal: Journal, world: World) -> None:
