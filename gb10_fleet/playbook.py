@@ -155,6 +155,7 @@ class Report:
     called: set[str] = field(default_factory=set)  # hosts that it asked for
     troubles: dict[str, Trouble] = field(default_factory=dict)
     kept_out: dict[str, str] = field(default_factory=dict)  # hosts that a router did not take back, and which
+    busy: set[str] = field(default_factory=set)  # hosts in a task that has no result of theirs yet
     timed_out: bool = False
     canceled: bool = False
     killed: bool = False  # by somebody else, perhaps for its memory
@@ -164,6 +165,10 @@ class Report:
         data = event.get("event_data", {})
         result = data.get("res", {})
         kind, action = event.get("event"), data.get("resolved_action")
+        if kind == "runner_on_start":
+            self.busy.add(data["host"])
+        elif kind in _RESULTS:
+            self.busy.discard(data["host"])
         if kind == "playbook_on_stats":
             self.over = True
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}

@@ -89,6 +89,8 @@ TESTS = (
     "tests/unit/reading/test_model_folders.py",
     "tests/unit/releases/test_trial.py",
     "tests/unit/repository/test_repository_playbooks.py",
+    "tests/unit/rollout/test_gate.py",
+    "tests/unit/rollout/test_rollout.py",
     "tests/unit/rollout/test_rollout_drain.py",
     "tests/unit/rollout/test_hand_edited.py",
     "tests/unit/rollout/test_handed_over.py",

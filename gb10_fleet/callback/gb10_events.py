@@ -85,6 +85,9 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         self.v2_playbook_on_task_start(task, False)
 
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        self._send("runner_on_start", host=host.get_name())
+
     def v2_runner_on_ok(self, result: Any) -> None:
         self._send_result("runner_on_ok", result, heard=False)
 

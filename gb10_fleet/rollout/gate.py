@@ -71,13 +71,20 @@ def _state(host: str, report: Report) -> State | None:
         return ("failed", report.kept_out[host]) if host in report.kept_out else None
     if report.killed:
         return "failed", "ansible-playbook was killed on the way"
+    # Its task may have heard of the end before Ansible did: then it has a trouble.
+    if report.timed_out and (stuck := {*report.busy, *report.troubles}) and host not in stuck:
+        return CUT, _no_further(stuck)
     if report.timed_out:
         return "timed_out", "it was not done when the time of its wave was up"
     if not report.tasks and report.errors:
         return "failed", "; ".join(report.errors)
     if report.troubles and not through:
-        return CUT, f"Ansible went no further here, because of {some(sorted(report.troubles))}"
+        return CUT, _no_further(report.troubles)
     return "absent", "no task of the playbook has a result for it"
+
+
+def _no_further(guilty: Iterable[str]) -> str:
+    return f"Ansible went no further here, because of {some(sorted(guilty))}"
 
 
 def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:

@@ -35,6 +35,7 @@ from gb10_fleet.rollout.written import GOOD, first_line, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
+_IMPORT = "import_playbook"
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
 # Alerts of hosts and their clusters wait, in each step for an hour at most: then a host that failed is told of.
 WAIT, WAIT_NO_LONGER = (
@@ -322,7 +323,7 @@ class Rollout:
 
         file = _wave_file(self.recipe, self.journal.folder, self.run)
         try:
-            file.write_text(yaml.safe_dump([*plays], sort_keys=False), encoding="utf-8")
+            file.write_text(playbook_of(plays), encoding="utf-8")
         except OSError as error:
             raise Refused(f"{file}: {error.strerror}; the playbook of a wave has to lie beside yours") from None
         try:
@@ -394,6 +395,31 @@ def _wave_file(recipe: Recipe, folder: Path, run: str) -> Path:
         (Path(play["import_playbook"]) for play in recipe.steps[-1].plays if "/" in play["import_playbook"]), None
     )
     return (theirs.parent if theirs else folder) / f".gb10-{run}.yml"
+
+
+class _Unsafe(str):
+    """What Ansible takes for no template."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """With a word for that."""
+
+
+_Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text)))
+
+
+def playbook_of(plays: Sequence[Mapping[str, Any]]) -> str:
+    """The playbook of a wave. No variable of an import is a template: a journal has words of hosts."""
+    safe = [{**play, "vars": _unsafe(play["vars"])} if {_IMPORT, "vars"} <= play.keys() else play for play in plays]
+    return yaml.dump(safe, Dumper=_Dumper, sort_keys=False)
+
+
+def _unsafe(value: Any) -> Any:
+    if isinstance(value, str):
+        return _Unsafe(value) if "{" in value else value
+    if isinstance(value, Mapping):
+        return {key: _unsafe(item) for key, item in value.items()}
+    return [_unsafe(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 # -- beginnings ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Pure: nobody is asked, and nothing is written.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -224,19 +225,20 @@ def back(
     forward = replace(forward, steps=steps, words=[*forward.words, *words])
     if not (touched := _touched(record)):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
-    _refuse_back(record, touched, later)
+    mine = _changed(record)
+    _refuse_back(record, mine, later)
     to: dict[str, Any] = {}
     for key in _MOVES.keys() & forward.to.keys():
         to |= _before(key, touched, record, earlier) or {}
     forward = replace(forward, steps=[*_older(forward.to), *steps])
     if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
         return replace(forward, to=to)
-    roles = [role for role in sorted(_roles(*hosts_of(record))) if role == "driver" or not forward.to]
-    if not roles:
+    roles = {host: sorted(own & {"driver"} if forward.to else own) for host, own in mine.items()}
+    if not any(roles.values()):
         raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
-    _refuse_twice(roles, touched, earlier)
-    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": ",".join(roles)}}
-    consent = {"driver_allow_move": True} if "driver" in roles else {}
+    _refuse_twice(roles, earlier)
+    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": roles}}
+    consent = {"driver_allow_move": True} if any("driver" in own for own in roles.values()) else {}
     again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
     older = _older(forward.to)
     boot = _move()[-1:] if older else []
@@ -259,35 +261,47 @@ def _touched(record: Mapping[str, Any]) -> set[str]:
     return {host["host"] for host in hosts_of(record) if host["started"]}
 
 
-def _roles(*hosts: Mapping[str, Any]) -> set[str]:
-    """Return which roles have changed something on these hosts of a run."""
-    return {change["role"] for host in hosts for change in host["changes"]}
+def _roles(host: Mapping[str, Any]) -> set[str]:
+    """Return which roles have changed something on a host of a run."""
+    return {change["role"] for change in host["changes"]}
 
 
-def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Mapping[str, Any]]) -> None:
+def _changed(record: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return by host the roles that have changed something there: a host speaks of itself alone.
+
+    Of one that says nothing, and where nobody may have heard it, those count that two hosts name.
+    """
+    begun = [host for host in hosts_of(record) if host["started"]]
+    named = Counter(role for host in begun for role in _roles(host))
+    shared = {role for role, hosts in named.items() if hosts > 1}
+    cut = record["attempt"] > 1 or record["ended"] is None
+    return {host["host"]: _roles(host) or (shared if cut or host["state"] != "done" else set()) for host in begun}
+
+
+def _refuse_twice(roles: Mapping[str, Sequence[str]], earlier: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a role that ran there before: what it did then cannot be told from what it did in this run."""
     gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
     for run in earlier:
         for host in hosts_of(run):
             if run["kind"] == "rollback" or (run["run"], host["host"]) in gone:
                 continue  # the manifest has forgotten it
-            if host["host"] in touched and (twice := sorted(_roles(host) & set(roles))):
+            if twice := sorted(_roles(host) & {*roles.get(host["host"], ())}):
                 raise Refused(
                     f"{', '.join(twice)} on {host['host']} came with {run['run']}, and the manifest knows only what"
                     " stood before that. Put the inventory back as it was, and roll it out"
                 )
 
 
-def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse where something was built on it since: that has to go first."""
-    keys, roles = named(record).keys(), _roles(*hosts_of(record))
+def _refuse_back(record: Mapping[str, Any], mine: Mapping[str, set[str]], later: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse where something was built on it since: that has to go first. `mine`: by host, the roles of this run."""
+    keys = named(record).keys()
     taken = {run["of"] for run in later if run["outcome"] == Outcome.done.name}
     for run in later:
-        both = touched & _touched(run)
+        both = mine.keys() & _touched(run)
         again = {
             host["host"]
             for host in hosts_of(run)
-            if host["host"] in both and (keys & named(run).keys() or roles & _roles(host))
+            if host["host"] in both and (keys & named(run).keys() or mine[host["host"]] & _roles(host))
         }
         if again and run["of"] == record["run"] and run["outcome"] == Outcome.done.name:
             raise Refused(f"{record['run']} was taken back already, by {run['run']}")

@@ -95,9 +95,12 @@ def _is_change(said: object) -> bool:
     """Tell it without a type, which takes longer: a large fleet has hundreds of thousands."""
     if not isinstance(said, dict):
         return False
-    needed, more = ("role", "resource"), ("action", "detail")
-    return all(isinstance(said.get(key), str) for key in needed) and all(
-        isinstance(said.get(key, ""), str) for key in more
+    role, more = said.get("role"), ("action", "detail")
+    return (
+        isinstance(role, str)
+        and bool(schema.ROLE.match(role))
+        and isinstance(said.get("resource"), str)
+        and all(isinstance(said.get(key, ""), str) for key in more)
     )
 
 

@@ -11,6 +11,7 @@ dataclass is compared with that.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -32,6 +33,8 @@ _LEAST = 1 / _MOST  # but nought: what is divided by such a number stays one
 
 
 MOST_VALUES = 2**18  # of one answer; a host with 4,000 packages has some 10,000
+# In a change of a host. A rollback has the role taken back, and there `all` is the name of none.
+ROLE = re.compile(r"(?!all\Z)[a-z][a-z0-9_]{0,63}\Z")
 
 
 def parsed(text: str) -> Any:

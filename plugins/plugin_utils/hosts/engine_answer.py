@@ -24,10 +24,11 @@ MOST_RESOURCES = 10_000  # of a list; all roles together have some hundreds. A r
 
 # A person pastes it into a command line.
 _Consent = Annotated[str, Matching(re.compile(r"[A-Za-z_]\w{0,99}\Z", re.ASCII), "the name of a consent")]
+_Role = Annotated[str, Matching(schema.ROLE, "the name of a role")]
 
 
 class Change(TypedDict):
-    role: str
+    role: _Role
     resource: str
     action: str
     detail: NotRequired[str]
@@ -35,7 +36,7 @@ class Change(TypedDict):
 
 
 class Orphan(TypedDict):
-    role: str
+    role: _Role
     resource: str
 
 

@@ -73,6 +73,18 @@ def test_a_failure_of_a_step_is_no_answer(play: Play) -> None:
     assert {host: json.loads(result["msg"]) for host, result in report.answers["enrol"].items()} == {"spark-b": {}}
 
 
+def test_who_hangs_in_a_task_is_known(play: Play) -> None:
+    heard: list[str] = []
+
+    def watch(event: Any) -> None:
+        if event.get("event") == "runner_on_skipped":
+            heard.append(event["event_data"]["host"])
+
+    hangs = {"name": "Hang", "ansible.builtin.command": "sleep 60", "when": "inventory_hostname == 'spark-b'"}
+    _, report = play(said("hello"), hangs, watch=watch, cancel=lambda: bool(heard))
+    assert report.canceled and report.busy | report.troubles.keys() == {"spark-b"}
+
+
 def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
     only = {"when": "inventory_hostname == 'spark-b'"}
     events: list[dict[str, Any]] = []
@@ -89,9 +101,10 @@ def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
         "spark-a": "ignored",
         "spark-b": "ignored",
     }
-    told = [
-        (event["event"], event["event_data"]) for event in events if event["event"].startswith(("runner", "playbook"))
-    ]
+    kinds = ("runner_on_ok", "runner_on_failed", "runner_on_skipped", "playbook")
+    told = [(event["event"], event["event_data"]) for event in events if event["event"].startswith(kinds)]
+    begun = [event["event_data"]["host"] for event in events if event["event"] == "runner_on_start"]
+    assert sorted(begun) == ["spark-a"] * 3 + ["spark-b"] * 3 and not report.busy
     heard = [(kind, data["host"], data["task"]) for kind, data in told if kind.startswith("runner")]
     assert sorted(heard) == [
         ("runner_on_failed", "spark-a", "Try"),

@@ -41,6 +41,15 @@ def test_a_sound_answer_passes() -> None:
     assert parsed(FULL) == FULL and parsed(EMPTY) == EMPTY
 
 
+@pytest.mark.parametrize("role", ["{{ lookup('ansible.builtin.pipe', 'id') }}", "all", "docker,firewall", "a" * 65])
+@pytest.mark.parametrize("key", ["changes", "pending", "orphans"])
+def test_a_role_is_the_name_of_a_role(key: str, role: str) -> None:
+    """A rollback has it taken back, and before it was a template of the playbook that did."""
+    with pytest.raises(schema.WrongFact) as refused:
+        parsed({**FULL, key: [{**FULL[key][0], "role": role}]})
+    assert str(refused.value).startswith(f"answer.{key}[0].role is ")
+
+
 def test_what_no_type_names_goes_no_further() -> None:
     """It stood in `gb10 site --json` and in the kept facts, and a NaN is no JSON."""
     deep: Any = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,14 @@ def test_all_hosts_are_asked_before_one_is_changed(run: Run) -> None:
     assert "changed=1" in output and "changed=2" not in output
     assert [request["check"] for request in run.requests] == [True, True, False, False]
     assert {tuple(request["roles"]) for request in run.requests} == {("fabric", "docker")}
+
+
+def test_each_host_takes_back_what_is_said_of_it(run: Run) -> None:
+    """As a rollback says it."""
+    said = {"gb10_undo": {"spark-applied": ["fabric"], "spark-untouched": []}}
+    rc, output = run.play(PLAYBOOK, "-e", json.dumps(said), kinds=("applied", "untouched", "docked"))
+    assert rc == 0, output
+    assert [(asked["check"], asked["roles"]) for asked in run.requests] == [(True, ["fabric"]), (False, ["fabric"])]
 
 
 def test_the_log_names_what_was_taken_back_and_what_stays(run: Run) -> None:

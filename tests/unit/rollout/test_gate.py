@@ -10,6 +10,7 @@ import pytest
 
 from gb10_fleet.playbook import DRAIN, KEPT_OUT, ROLL_CALL, Report
 from gb10_fleet.rollout import gate
+from tests.support.attacker import tally
 
 HOSTS = [f"spark-{number:03d}" for number in range(200)]
 Event = dict[str, Any]
@@ -95,6 +96,23 @@ def test_who_was_not_done_in_time() -> None:
     report = heard(result("ok", "a"))
     report.timed_out = True
     assert states(report, "a", "b") == {"a": "timed_out", "b": "timed_out"}
+
+
+def test_who_only_waits_for_one_that_hangs_is_not_it() -> None:
+    """Before, all of a wave were, and the models of all stayed stopped."""
+    begins = [{"event": "runner_on_start", "event_data": {"host": host}} for host in "abc"]
+    report = heard(*begins, result("ok", "a"), result("skipped", "c"))
+    report.timed_out = True
+    found = gate.work(["a", "b", "c"], report)
+    tally("a host that hangs until a wave is over", 2, sum(found[host][0] == "timed_out" for host in "ac"))
+    waits = ("skipped", "Ansible went no further here, because of b")
+    assert (found["a"], found["b"][0], found["c"]) == (waits, "timed_out", waits)
+
+
+def test_one_that_hangs_may_fail_as_it_is_ended() -> None:
+    report = heard({"event": "runner_on_start", "event_data": {"host": "b"}}, result("ok", "a"), result("failed", "b"))
+    report.timed_out = True
+    assert states(report, "a", "b") == {"a": "skipped", "b": "failed"}
 
 
 def test_a_killed_ansible_has_done_nobody() -> None:

@@ -146,6 +146,13 @@ def test_a_lock_that_says_nonsense_is_a_lock(tmp_path: Path, said: str) -> None:
         assert locks.owner(tmp_path) == locks.Owner(0, 0, "", None, "")
 
 
+@pytest.mark.parametrize("role", ["{{ lookup('ansible.builtin.pipe', 'id') }}", "all", "docker,firewall", ""])
+def test_a_role_that_is_none_is_no_change(sound: Path, role: str) -> None:
+    _put(sound, "host", "changes", 0, json.dumps([{**CHANGE, "role": role}]))
+    with Journal(sound) as journal, pytest.raises(JournalError, match="the changes of a are no list of changes"):
+        journal.record()
+
+
 def test_changes_without_an_end_are_compared_with_none(tmp_path: Path) -> None:
     """In a second step 37,000 took two minutes, and all of a rollout an hour, in which nobody could end it."""
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet import playbook
@@ -25,6 +27,7 @@ from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.loop import Rollout, Stopped
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused
+from tests.support.attacker import tally
 
 SET, OTHER_SET = list(catalog.load("host_sets")["host_sets"])[:2]
 IMAGE = f"vllm@sha256:{'0' * 64}"
@@ -54,6 +57,7 @@ class World:
     kept_out: dict[str, str] = field(default_factory=dict)  # a router does not take these back
     stops_all: bool = False  # any_errors_fatal
     refuses: bool = False
+    hangs: str = ""  # this host, until the time of the wave is up
     stop: Callable[[], None] = lambda: None
     canceled: bool = False
 
@@ -67,6 +71,9 @@ class World:
         self.stop()
         report = Report(tasks=True, canceled=self.canceled, refused=self.refuses)
         if self.canceled:
+            return Outcome.failed, report
+        if self.hangs in hosts and ROLL_CALL in plays:
+            report.timed_out, report.busy, report.seen = True, {self.hangs}, set(hosts)
             return Outcome.failed, report
         fails = {host: self.bad[host] for host in hosts if host in self.bad and ROLL_CALL in plays}
         report.troubles, report.seen = fails, set(hosts)
@@ -303,6 +310,23 @@ def test_where_it_was_refused_the_model_is_started_again(journal: Journal, world
     record = go(journal, begin(journal, fleet(2, 1, serves=True), policy()), world)
     assert world.calls[-1] == (["gb10.fleet.serve", "gb10.fleet.rejoin", "gb10.fleet.planned"], ["h00", "h01"])
     assert record["outcome"] == "refused"
+
+
+def test_who_waits_for_one_that_hangs_gets_its_model_back(journal: Journal, world: World) -> None:
+    """Before, one host that hung left the models of a whole wave stopped, and half of a fleet may be one."""
+    world.hangs = "h01"
+    record = go(journal, begin(journal, fleet(3, serves=True), policy(canary=3)), world)
+    again = ["gb10.fleet.serve", "gb10.fleet.rejoin", "gb10.fleet.planned"]
+    served = {host for plays, hosts in world.calls if plays == again for host in hosts}
+    tally("a host that hangs until a wave is over", 2, len({"h00", "h02"} - served))
+    assert world.calls[-1] == (again, ["h00", "h02"])
+    assert states(record) == {"h00": "skipped", "h01": "timed_out", "h02": "skipped"}
+
+
+def test_where_one_that_hangs_is_tolerated_the_wave_goes_on_without_it(journal: Journal, world: World) -> None:
+    world.hangs = "h01"
+    record = go(journal, begin(journal, fleet(3, serves=True), policy(canary=3, threshold=1)), world)
+    assert states(record) == {"h00": "done", "h01": "timed_out", "h02": "done"} and record["outcome"] == "partial"
 
 
 def test_good_hosts_of_a_bad_wave_get_requests_again(journal: Journal, world: World) -> None:
@@ -736,8 +760,52 @@ def did(journal: Journal, world: World, *to: str, hosts: int = 2, **more: Any) -
 def test_back_is_undo_where_nothing_was_rolled_out_before(journal: Journal, world: World) -> None:
     recipe = recipes.back(did(journal, world), [])
     assert [step.name for step in recipe.steps] == ["undo"]
-    assert recipe.steps[0].plays == [{"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": "driver"}}]
+    roles = {host: ["driver"] for host in ("h00", "h01")}
+    assert recipe.steps[0].plays == [{"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": roles}}]
     assert recipe.to == {"driver_allow_move": True}
+
+
+def roles_back(record: Mapping[str, Any], attempt: int = 1, **said: list[str]) -> dict[str, list[str]]:
+    """What each host takes back of a run in which the hosts have said that they changed these roles."""
+    for host in hosts_of(record):
+        host["changes"] = [{**CHANGE, "role": role} for role in said[host["host"]]]
+    back = recipes.back({**record, "attempt": attempt}, [])
+    found: dict[str, list[str]] = back.steps[0].plays[0]["vars"]["gb10_undo"]
+    return found
+
+
+def test_each_host_takes_back_what_it_has_changed_itself(journal: Journal, world: World) -> None:
+    """Before, one host's word had the firewall of all others taken back."""
+    record = did(journal, world, hosts=3)
+    found = roles_back(record, h00=["docker"], h01=["docker", "vllm"], h02=["firewall", "accounts"])
+    tally("one host says what others take back", 3, sum("firewall" in found[host] for host in ("h00", "h01")))
+    assert found == {"h00": ["docker"], "h01": ["docker", "vllm"], "h02": ["accounts", "firewall"]}
+
+
+def test_of_a_host_that_nobody_may_have_heard_what_two_others_say_goes_back(journal: Journal, world: World) -> None:
+    record = did(journal, world, hosts=4)
+    said: dict[str, list[str]] = {"h00": ["docker"], "h01": ["docker"], "h02": ["firewall"], "h03": []}
+    assert roles_back(record, **said)["h03"] == []
+    assert roles_back(record, attempt=2, **said)["h03"] == ["docker"]
+    next(host for host in hosts_of(record) if host["host"] == "h03")["state"] = "unreachable"
+    assert roles_back(record, **said)["h03"] == ["docker"]
+
+
+def test_no_word_in_the_playbook_of_a_wave_is_a_template(tmp_path: Path) -> None:
+    """Before, a role by the name of a template ran here, when somebody took the run back."""
+    evil = "{{ lookup('ansible.builtin.pipe', 'id') }}"
+    text = rollout.playbook_of([
+        {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": {"a": [evil], "b": [evil]}, "x": evil}},
+        ROLL_CALL_PLAY,
+    ])  # fmt: skip
+    (tmp_path / "wave.yml").write_text(text)
+    imported, call = DataLoader().load_from_file(str(tmp_path / "wave.yml"))
+    said = imported["vars"]
+    words = [said["x"], *said["gb10_undo"]["a"], *said["gb10_undo"]["b"]]
+    trusted = [word for word in words if Templar(DataLoader()).template(word) != evil]
+    tally("a word of a host is a template here", len(words), len(trusted))
+    assert words == [evil] * 3 and not trusted
+    assert call == ROLL_CALL_PLAY
 
 
 def test_back_is_forward_to_the_set_before(journal: Journal, world: World) -> None:

@@ -58,7 +58,8 @@ def test_a_rollback_leaves_out_what_nothing_takes_back() -> None:
     recipe = recipes.forward("site", [], to=["OTA2607"])
     host = {"host": "spark-a", "started": "x", "state": "done", "changes": [{"role": "driver"}]}
     record = {
-        "run": "r2", "kind": "rollout", "of": None, "outcome": "done", "waves": [{"hosts": [host]}],
+        "run": "r2", "kind": "rollout", "of": None, "outcome": "done", "attempt": 1, "ended": "x",
+        "waves": [{"hosts": [host]}],
         "order": {**vars(recipe), "steps": [vars(step) for step in recipe.steps]},
     }  # fmt: skip
     to = {"driver_host_set": "ubuntu24.04-580.142-6.17.0-1014", "driver_allow_move": True}
