@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping
@@ -30,8 +31,9 @@ def plan(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the answer for a person, and as JSON. FactsError where the file cannot be read."""
     keys, values = _types(flags)
-    files, repository, name = _place(model, revision)
-    found, slots = gguf.read(files, name), slots or 1
+    repository, name = _place(model)
+    with _files(model, repository, revision) as files:
+        found, slots = gguf.read(files, name), slots or 1
     kept = _figure("compute_gib") * _GIB
     free = memory - catalog.load("models")["fit"]["reserve"]["value"] * _GIB
     longest = max(0, int((free - found.weights - kept) / (found.cache_bytes(1, keys, values) * slots)))
@@ -69,16 +71,21 @@ def _types(flags: Mapping[str, str | None]) -> list[str]:
     return [flags.get(flag) or _USUAL for flag in _TYPES]
 
 
-def _place(model: str, revision: str) -> tuple[Files, str, str]:
-    path, here = Path(model), sources.is_path(model)
+def _place(model: str) -> tuple[str, str]:
+    """The repository of a file, and its name there."""
+    here = sources.is_path(model)
     owner, _, rest = model.partition("/")
     name, _, file = rest.partition("/")
-    file = path.name if here else file
+    file = Path(model).name if here else file
     if not FILE.match(file):  # a stranger may have named it, and it goes into a line to paste
         raise FactsError(f"{file!a} is no name for an inventory; name the file by letters, digits and . _ + -")
-    if here:
-        return sources.Folder(path.parent), "OWNER/NAME", file
-    return sources.Hub(f"{owner}/{name}", revision, os.environ), f"{owner}/{name}", file
+    return "OWNER/NAME" if here else f"{owner}/{name}", file
+
+
+def _files(model: str, repository: str, revision: str) -> contextlib.AbstractContextManager[Files]:
+    if sources.is_path(model):
+        return contextlib.nullcontext(sources.Folder(Path(model).parent))
+    return sources.hub(repository, revision, os.environ)
 
 
 def _entry(repository: str, revision: str, name: str, gib: int, context: int, slots: int) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
@@ -96,13 +96,15 @@ def _of_here(image: str) -> dict[str, Any]:
     """A file or folder of that name, else an image of this machine's Docker."""
     from ansible_collections.gb10.fleet.plugins.module_utils.images import docker
     from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
     if (image.startswith(_PATHS) or image.endswith(_ARCHIVES)) and not Path(image).exists():
         raise _Failed(
             Outcome.failed, f"{image} is not there; give the path of an archive or folder, or IMAGE:TAG of an image"
         )
     try:
-        return docker.of_path(Path(image)) if Path(image).exists() else docker.read(image)
+        found = docker.of_path(Path(image)) if Path(image).exists() else docker.read(image)
+        return cast("dict[str, Any]", advice.plain(found))  # as of a host, whose answer comes so
     except ImageError as error:
         text = f"{error.name}: {image}: {error.said}" if Path(image).exists() else str(error)
         raise _Failed(Outcome.failed, text) from None

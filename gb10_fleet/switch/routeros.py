@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.switch.settings import Account, Switch
@@ -120,7 +121,7 @@ class Session:
         try:
             said = list(self._api(command, **words))
         except TrapError as error:
-            raise Refused(printable(str(error.message))[:200]) from None
+            raise Refused(unadvised(printable(str(error.message))[:200])) from None
         except Silent:
             raise
         except Exception as error:  # the library trusts what it reads, so a stranger's words may end it in any way
@@ -246,14 +247,14 @@ def _encrypted(sock: socket.socket, certificate: str) -> ssl.SSLSocket:
 
 def _reason(error: Exception) -> str:
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return printable(str(said))[:200]
+    return unadvised(printable(str(said))[:200])
 
 
 def _text(value: Any) -> str:
     """RouterOS's own words: the library has made truth and numbers of some."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return printable(str(value))[:_TEXT]
+    return unadvised(printable(str(value))[:_TEXT])
 
 
 def _number(text: str | None) -> int | None:

@@ -20,7 +20,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PathDistribution
+from importlib.metadata import Distribution
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -140,20 +140,36 @@ def _of_archive(file: IO[bytes]) -> tuple[str, str]:
     return commit.group(1).decode() if commit else "", top
 
 
+class _Told(Distribution):
+    """What a wheel says of itself. A zipfile.Path would make a name of each folder above each of its files."""
+
+    def __init__(self, archive: zipfile.ZipFile, info: str) -> None:
+        self._archive, self._info = archive, info
+
+    def read_text(self, filename: str) -> str | None:
+        try:
+            entry = self._archive.getinfo(f"{self._info}/{filename}")
+        except KeyError:
+            return None
+        if entry.file_size > _MOST_TEXT:
+            raise zipfile.BadZipFile
+        return self._archive.read(entry).decode("utf-8", "replace")
+
+    def locate_file(self, path: Any) -> Path:
+        raise NotImplementedError  # it is not installed
+
+
 def wheel(given: Mapping[str, Any]) -> Wheel:
     """`given`: `path`, and the `sha256` that it must have."""
     try:
         with _proven(given, "wheel") as file, zipfile.ZipFile(file) as archive:
             size = file.seek(0, os.SEEK_END)
-            parts = [name.split("/") for name in archive.namelist()]
+            parts = [name.split("/", 3) for name in archive.namelist()]
             info = next(top for top, *rest in parts if top.endswith(".dist-info") and rest == ["METADATA"])
-            read = (f"{info}/METADATA", f"{info}/entry_points.txt")
-            if any(each.file_size > _MOST_TEXT for each in archive.infolist() if each.filename in read):
-                raise zipfile.BadZipFile
-            told = PathDistribution(zipfile.Path(archive, f"{info}/"))
+            told = _Told(archive, info)
             package, version = (str(told.metadata[key] or "") for key in ("Name", "Version"))
             scripts = {each.name for each in told.entry_points if each.group == "console_scripts"}
-    except (OSError, zipfile.BadZipFile, StopIteration):
+    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, StopIteration):
         raise ImageError("bad_wheel", f"{given['path']} is no wheel", "give the path of a .whl file") from None
     scripts |= {rest[1] for top, *rest in parts if top.endswith(".data") and len(rest) == 2 and rest[0] == "scripts"}
     return Wheel(
@@ -171,7 +187,7 @@ def patch(given: Mapping[str, Any]) -> Patch:
     with _proven(given, "patch") as file:
         text = file.read(_MOST_TEXT).decode("utf-8", "replace")
     files = sorted({each.strip() for each in _CHANGED.findall(text)} - {"/dev/null"})
-    if not files or any(each.startswith("/") or ".." in each.split("/") for each in files):
+    if not files or any(set(each.split("/")) & {"", ".."} for each in files):
         raise ImageError(
             "bad_patch", f"{given['path']} names no file below the packages", "give a patch with a/ and b/"
         )

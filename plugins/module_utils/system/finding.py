@@ -150,6 +150,11 @@ FIX = re.compile(r"\bfix:", re.I)  # in words of a host, which advises nobody in
 _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
 
 
+def unadvised(text: str) -> str:
+    """Words of a stranger, such as a switch or whoever made a model: none stand behind `Fix:`, as ours do."""
+    return FIX.sub("fix,", text)
+
+
 def try_by_hand(host: str, *options: str) -> str:
     """A command that reaches the host as the run does: with its address, user and key, and without its Python."""
     return " ".join(("ansible", host, "-i INVENTORY", *options, "-m raw -a true"))

@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import resource
 import signal
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
 FILES_LIMIT = 1024 * 2**20  # bytes, for all files of somebody else that a command reads; a thousand hosts take half
 WORK_LIMIT_S = 30.0  # of computing for what one host says; a real answer takes less than one
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 class TooMuch(Exception):
@@ -74,6 +79,41 @@ def wait(limit_s: float) -> Iterator[None]:
     """
     with _timed(signal.SIGALRM, signal.ITIMER_REAL, limit_s, "it came to no end in time"):
         yield
+
+
+def at_once(do: Callable[[_Item], _Found], items: Sequence[_Item], most: int) -> list[_Found]:
+    """What each of these comes to, so many at a time. The first error is the caller's, and so is the end of `wait`.
+
+    Then nobody waits for the other threads: one may wait for a stranger for ever, and Python for all but daemons.
+    """
+    left = deque(enumerate(items))
+    said: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+
+    def go_on() -> None:
+        with contextlib.suppress(IndexError):  # nothing is left
+            while True:
+                number, item = left.popleft()
+                said.put(_tried(do, number, item))
+
+    for __ in range(min(most, len(items))):
+        threading.Thread(target=go_on, daemon=True).start()
+    found: dict[int, _Found] = {}
+    try:
+        while len(found) < len(items):
+            number, one, error = said.get()
+            if error:
+                raise error
+            found[number] = one
+    finally:
+        left.clear()
+    return [found[number] for number in range(len(items))]
+
+
+def _tried(do: Callable[[_Item], _Found], number: int, item: _Item) -> tuple[int, _Found | None, BaseException | None]:
+    try:
+        return number, do(item), None
+    except BaseException as error:  # whoever waits for it raises it
+        return number, None, error
 
 
 @contextlib.contextmanager

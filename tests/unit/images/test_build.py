@@ -210,6 +210,7 @@ def test_a_wheel_with_another_checksum_is_not_taken(tmp_path: Path, given: dict[
     [
         ("--- a/vllm/x.py\n+++ b/vllm/x.py\t2026-01-01\n", ["vllm/x.py"]),
         ("+++ /etc/passwd\n", None),
+        ("+++ b/torch/\n", None),
         ("+++ b/../../etc/passwd\n", None),
         ("no patch\n", None),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -12,7 +13,7 @@ import time
 import tracemalloc
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -118,6 +119,32 @@ def test_an_ingredient_that_unpacks_without_end_costs_little(tmp_path: Path) -> 
             read(given)
         assert tracemalloc.get_traced_memory()[1] < 20 << 20, path
     tracemalloc.stop()
+
+
+def of_wheel(path: Path, files: Mapping[str, str]) -> tuple[ingredients.Wheel | None, int]:
+    """What root reads of it, None of one that is refused; and the bytes of memory that it takes meanwhile."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    given, told = {"path": str(path), "sha256": sha256(path)}, None
+    tracemalloc.start()
+    with contextlib.suppress(ImageError):
+        told = ingredients.wheel(given)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return told, peak
+
+
+def test_a_wheel_costs_as_much_as_its_list_of_files(tmp_path: Path) -> None:
+    """Python's library makes a name of each folder above each file: 400 KB took three gigabytes."""
+    deep = {f"{number}/{'a/' * 4000}x": "" for number in range(20)}
+    told, peak = of_wheel(tmp_path / "x.whl", {"x-1.dist-info/METADATA": "Name: x\nVersion: 1\n", **deep})
+    other, more = of_wheel(
+        tmp_path / "y.whl", {"x-1.dist-info/METADATA": "", "x-1.dist-info/PKG-INFO": "x" * (32 << 20)}
+    )
+    tally("a wheel that takes memory", 2, int(peak > 20 << 20) + int(more > 20 << 20))
+    assert told is not None and told.package == "x" and len(told.tops) == 20
+    assert other is None and max(peak, more) < 20 << 20, (peak, more)
 
 
 # -- what costs too much: of each part there is little

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import http.server
@@ -23,6 +24,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
+from tests.support.attacker import tally
 from tests.support.plays import ROOT, Plays, run_playbook
 
 PULL = ROOT / "examples/pull"
@@ -171,6 +173,20 @@ def test_a_changed_bundle_is_refused(site: Site) -> None:
     bundle = site.web / "spark-a"
     bundle.write_bytes(bundle.read_bytes().replace(b"page_cache", b"page_cachf") + b"\n")
     refused(site, "the signature does not hold")
+
+
+def test_a_signature_does_not_speak_to_the_terminal(site: Site) -> None:
+    """ssh-keygen quotes the name of its hash, and lets CR, BEL and BS through: an error became `serial 9: 3 changes`."""
+    kind = b"x\r\x07serial 9: 3 changes\x08"
+    public = base64.b64decode((site.folder / "ours.pub").read_text().split()[1])
+    parts = (public, b"gb10-fleet-pull", b"", kind, b"none")
+    blob = b"SSHSIG\0\0\0\1" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    text = base64.encodebytes(blob).decode()
+    (site.web / "spark-a.sig").write_text(f"-----BEGIN SSH SIGNATURE-----\n{text}-----END SSH SIGNATURE-----\n")
+    rc, output = site.pull()
+    won = not output.removesuffix("\n").isprintable()
+    tally("a server of pull that speaks to the terminal", 1, int(won))
+    assert rc != 0 and "the signature does not hold" in output and "serial 9" in output and not won, repr(output)
 
 
 def test_another_hosts_bundle_is_refused(site: Site) -> None:

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import (
     attention,
     formats,
@@ -251,9 +250,8 @@ def _weights(files: Files, layers: int, spent: Budget) -> Weights | None:
     if len(there) < len(shards):
         missing = next(name for name in shards if name not in there)
         raise FactsError(f"{files.source} lacks {missing}, which the index names. Fetch it again")
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _tensors(files, name, spent), there)
-        return safetensors.of_headers((tensor for each in found for tensor in each), layers)
+    found = effort.at_once(lambda name: _tensors(files, name, spent), there, _AT_ONCE)
+    return safetensors.of_headers((tensor for each in found for tensor in each), layers)
 
 
 def _tensors(files: Files, name: str, spent: Budget) -> Iterable[tuple[str, str, int]]:

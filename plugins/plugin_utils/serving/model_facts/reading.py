@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 _MISSING: Any = object()
@@ -19,6 +20,9 @@ Value = TypeVar("Value")
 
 class FactsError(ValueError):
     """Facts of a model that cannot be read; the text names the file or source, the fact and the way out."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(unadvised(text))
 
 
 def limit(name: str) -> int:
@@ -84,7 +88,7 @@ class Fields:
 
     def doubt(self, text: str) -> None:
         if self.doubts is not None and len(self.doubts) < limit("doubts"):
-            self.doubts[text] = None
+            self.doubts[unadvised(text)] = None
 
     def has(self, name: str) -> bool:
         return self.data.get(name) is not None
@@ -126,7 +130,7 @@ class Fields:
             return default
         if not isinstance(value, str):
             return self._unfit(name, value, "a text", default)
-        return self._bounded(name, value)
+        return unadvised(self._bounded(name, value))
 
     def flag(self, *names: str, default: bool = False) -> bool:
         name, value = self._first(names)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ def find(
     tried.append(f"not in the hub's cache ({_cache(environment)})")
     if network:
         try:
-            return build.facts(Hub(model, revision, environment), model, revision)
+            with hub(model, revision, environment) as found:
+                return build.facts(found, model, revision)
         except _Unreachable as error:
             tried.append(str(error).rstrip("."))
     raise FactsError(
@@ -118,12 +119,24 @@ class _Unreachable(FactsError):
     """The hub did not give an answer."""
 
 
-class Hub:
-    """A repository of the hub, by the hub's own library: the list of files, and parts of them by range.
+@contextlib.contextmanager
+def hub(model: str, revision: str, environment: Mapping[str, str]) -> Iterator[Hub]:
+    """A repository of the hub. Its library waits for a list without an end, and takes all that comes.
 
-    The library waits for a list without an end, and takes all that comes. So all of a model has one time, and each
-    question a bound of memory.
+    So all that is read within has one time and one bound of memory. Headers are read in threads, where none can be set.
     """
+    try:
+        with effort.wait(limit("hub_s")), effort.memory(limit("hub_bytes")):
+            yield Hub(model, revision, environment)
+    except effort.TooMuch:
+        raise _Unreachable(
+            f"the hub did not end its answer about {model} within {limit('hub_s')} s and "
+            f"{limit('hub_bytes') / 2**20:g} MiB; check the network"
+        ) from None
+
+
+class Hub:
+    """A repository of the hub, by the hub's own library: the list of files, and parts of them by range."""
 
     def __init__(self, model: str, revision: str, environment: Mapping[str, str]) -> None:
         self.source = f"hub:{model}" + (f"@{revision}" if revision else "")
@@ -137,7 +150,6 @@ class Hub:
         except ImportError:
             raise _Unreachable("huggingface_hub is not installed (pip install huggingface_hub)") from None
         endpoint = environment.get("HF_ENDPOINT") or None
-        self.until = time.monotonic() + limit("hub_s")
         self.files: Any = HfFileSystem(endpoint=endpoint, token=environment.get("HF_TOKEN") or None)
         self.sizes: dict[str, int] = self._asked(self._list)
 
@@ -170,19 +182,10 @@ class Hub:
         return sizes
 
     def _asked(self, question: Callable[[], Any]) -> Any:
-        left_s = self.until - time.monotonic()
         try:
-            if left_s <= 0:
-                raise effort.TooMuch
-            with effort.wait(left_s), effort.memory(limit("hub_bytes")):
-                return question()
-        except FactsError:
+            return question()
+        except (FactsError, effort.TooMuch, MemoryError):
             raise
-        except effort.TooMuch:
-            raise _Unreachable(
-                f"the hub did not end its answer about {self.root} within {limit('hub_s')} s and "
-                f"{limit('hub_bytes') / 2**20:g} MiB; check the network"
-            ) from None
         except FileNotFoundError:
             raise _Unreachable(f"the hub has no {self.root}, or asks for a token (HF_TOKEN)") from None
         except Exception as error:  # the library's own errors, those of its HTTP client, and those of the network

