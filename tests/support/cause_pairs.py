@@ -129,6 +129,43 @@ PAIRS: list[tuple[str, str, str]] = [
      f"{W}NET/IB: NCCL_IB_SUBNET_PREFIX_LEN=5 is out of range [1,32]"),
     ("nccl_failed", f"{W}Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1",
      f"{W}Cannot initialize CollNet, using point-to-point network instead"),
+    # Gathered on 2026-11-30, of owners and from the sources: each was `start_failed`, or had the name of what follows.
+    ("kernel_unsupported", "RuntimeError: This flash attention build does not support tanh softcapping.",
+     "INFO: Using FlashAttention version 2, which supports softcapping, no error"),
+    ("kernel_unsupported", "AssertionError: Sinks are only supported in FlashAttention 3",
+     "INFO: attention sinks are supported by TRITON_ATTN, 0 failed"),
+    ("kernel_unsupported",
+     "NotImplementedError: FlashInfer backend currently does not support attention sinks, please use",
+     "INFO: FlashInfer backend supports attention sinks, no error"),
+    ("kernel_unsupported",
+     "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmulAlgoGetHeuristic( "
+     "ltHandle, ...)`",
+     "WARNING: cublasLt is not used, falling back to cuBLAS after an error"),
+    ("kernel_unsupported",
+     "mmq.cuh:2422: ERROR: CUDA kernel mul_mat_q has no device code compatible with CUDA arch 1210. ggml-cuda.cu was",
+     "ggml_cuda_init: 1 device of CUDA arch 1210, 0 failed"),
+    ("kernel_unsupported",
+     "ValueError: Unknown MoE backend: flashinfer_b12x", "INFO: MoE backend: flashinfer_b12x, no error"),
+    ("kernel_unsupported",
+     "subprocess.CalledProcessError: Command '['/x/triton/backends/nvidia/bin/ptxas', '--gpu-name=sm_121a', "
+     "'/tmp/a.ptx']'"
+     " returned non-zero exit status 255.",
+     "INFO: ptxas of TRITON_PTXAS_PATH is used, 0 failed"),
+    ("refused_flag", "AssertionError (causal_conv1d.py, causal_conv1d_update)",
+     "INFO: causal_conv1d_update compiled, no error"),
+    ("refused_flag", "AssertionError: Expandable segments are not compatible with memory pool. Please track",
+     "INFO: expandable segments are on, no error"),
+    ("refused_flag",
+     "ValueError: Target and draft model should have the same vocabulary size. Target model vocab_size=1.",
+     "INFO: target and draft model have the same vocabulary, no error"),
+    ("unknown_architecture", "ValueError: GGUF model with architecture qwen35moe is not supported yet.",
+     "INFO: GGUF model with architecture qwen3, no error"),
+    ("image_unfit", "RuntimeError: NIXL is not available", "INFO: NIXL is available, no error"),
+    ("image_unfit",
+     "ValueError: ... You need to have sentencepiece or tiktoken installed to convert a slow tokenizer to",
+     "INFO: sentencepiece is installed, no error"),
+    ("kernel_fault", "llama-server: /src/kv.cpp:222: Assertion `status == LLAMA_MEMORY_STATUS_SUCCESS' failed.",
+     "INFO: 12 assertions, 0 failed"),
 ]  # fmt: skip
 # Of llama.cpp, whose words are in engines.yml: server-http.cpp, llama-model-loader.cpp and ggml-rpc.cpp.
 OF_LLAMA: list[tuple[str, str, str]] = [
