@@ -166,6 +166,30 @@ PAIRS: list[tuple[str, str, str]] = [
      "INFO: sentencepiece is installed, no error"),
     ("kernel_fault", "llama-server: /src/kv.cpp:222: Assertion `status == LLAMA_MEMORY_STATUS_SUCCESS' failed.",
      "INFO: 12 assertions, 0 failed"),
+    ("unknown_quantization",
+     "ValidationError: 1 validation error for VllmConfig: Value error, ModelOpt currently only supports: ['FP8', "
+     "'NVFP4'] quantizations in vLLM.",
+     "INFO: ModelOpt checkpoint of kind NVFP4, no error"),
+    ("refused_flag",
+     "ValueError: The supplied chat template (a.jinja) looks like a file path, but it failed to be opened. Reason: x",
+     "INFO: the supplied chat template is used, no error"),
+    ("refused_flag",
+     "ValueError: Backend TORCH_SDPA must be registered before use. Use register_backend(Backend.TORCH_SDPA, 'a.B')",
+     "INFO: Backend TORCH_SDPA is registered, no error"),
+    ("refused_flag", "RuntimeError: run out of mamba cache blocks", "INFO: 12 mamba cache blocks, no error"),
+    ("refused_flag",
+     "ValueError: LMCache cannot serve this model's KV cache groups: group 0: MambaSpec with mamba_cache_mode='all'",
+     "INFO: LMCache serves this model's KV cache groups, no error"),
+    ("refused_flag", "RuntimeError: CUDA error: invalid device ordinal", "INFO: device ordinal 0, no error"),
+    ("image_unfit", "AssertionError: Torch not compiled with CUDA enabled",
+     "INFO: Torch compiled with CUDA 13.0, no error"),
+    ("compile_failed",
+     "RuntimeError: Error building extension 'batch_prefill_with_kv_cache': [1/5] nvcc -c batch_prefill.cu",
+     "INFO: Building extension module batch_prefill_with_kv_cache, 0 failed"),
+    ("peer_lost",
+     'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: '
+     "Broken pipe",
+     "INFO: TCPStore server listens, 0 failed"),
 ]  # fmt: skip
 # Of llama.cpp, whose words are in engines.yml: server-http.cpp, llama-model-loader.cpp and ggml-rpc.cpp.
 OF_LLAMA: list[tuple[str, str, str]] = [
