@@ -66,6 +66,7 @@ _STATES = (
     ("mismatch", 18, "version mismatch"),
     ("absent", 6, "No devices were found"),
     ("no_driver", 9, "couldn't communicate with the NVIDIA driver"),
+    ("no_driver", 12, "couldn't find libnvidia-ml.so"),
     ("absent", 15, "Unable to determine the device handle"),
     ("absent", 15, "Failed to initialize NVML: Unknown Error"),
 )

@@ -126,7 +126,7 @@ KINDS = (
         rf"\A(?:{_DRIVERS}) {_PCI}: "
         r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
         r"(?:(?:PCIe|CXL) Bus Error: severity=)?(Uncorrect\w*|Fatal|aer_uncor_severity|"
-        r"unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO error|"
+        r"unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO error|mlx5_pci_err_detected Device state|"
         r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|"
         r"not ready \d+ms after [\w ]{3,20}; giving up)",
     ),
@@ -140,7 +140,8 @@ KINDS = (
     (
         "iommu",
         r"\A(arm-smmu-v3) [\w.-]{4,40}: (?:CMD_SYNC timeout|CMDQ (?:timeout|error)|unexpected global error|"
-        r"device has entered Service Failure|EVTQ overflow|event: [CF]_\w{3,30} client: [0-9a-f]{4}:)",
+        r"device has entered Service Failure|EVTQ overflow|event: [CF]_\w{3,30} client: [0-9a-f]{4}:|"
+        r"event 0x(?!0[12])[0-9a-f]{2} received)",
     ),
     ("slot_power", rf"\A(mlx5_core {_PCI}): .{{0,80}}insufficient power on the PCIe slot"),
     ("slot_capability", rf"\A(mlx5_core {_PCI}): .{{0,80}}PCIe slot power capability was not advertised"),

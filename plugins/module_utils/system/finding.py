@@ -63,7 +63,13 @@ _BY_PASSWORD = re.compile(
     r"permission denied \([\w,-]*(password|keyboard-interactive)", re.I
 )  # the host would take one
 # What is wrong before anybody logs in, and what helps.
-_AT_OUR_END = (
+_BEFORE_LOGIN = (
+    (
+        re.compile(r"password (has expired|change required)|account (has expired|is (currently )?not available)", re.I),
+        "the account lets nobody in",
+        "log in by hand once, for a new password is asked for; where it has no shell or has ended, set ansible_user to"
+        " another one (`chage -l USER` and `getent passwd USER` on the host tell)",
+    ),
     (
         re.compile(r"no matching [\w ]{3,40} found", re.I),
         "ssh here and sshd there have no algorithm in common",
@@ -170,7 +176,7 @@ def from_failure(
     """
     said = FIX.sub("fix,", _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
     text = text[-_JUDGED:]
-    if not answered and (ours := next((each for each in _AT_OUR_END if each[0].search(text)), None)):
+    if not answered and (ours := next((each for each in _BEFORE_LOGIN if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)

@@ -10,7 +10,9 @@ from tests.support.health import RULES, problem
 from tests.support.unseen import rows, told
 from tests.support.unseen_readings import SETS, Case
 
-ROWS = [row for name in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh") for row in rows(name)]
+ROWS = [
+    row for name in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth") for row in rows(name)
+]
 CASES = [case for cases in (*SETS, SIXTH) for case in cases]
 
 

@@ -391,6 +391,26 @@ def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:
     assert [verdict_of_end(code, read("Loading"), 0).verdict for code in (137, 143)] == ["killed", "killed"]
 
 
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        (139, ["main: server is listening on http://0.0.0.0:8080", "srv  update_slots: all slots are idle"]),
+        (139, ["/run.sh: line 3:    12 Segmentation fault      (core dumped) llama-server -m /m/a.gguf"]),
+        (1, ["/run.sh: line 3:    12 Segmentation fault      (core dumped) llama-server -m /m/a.gguf"]),
+    ],
+)
+def test_a_server_that_reached_where_it_may_not_has_a_name_though_it_says_nothing(code: int, lines: list[str]) -> None:
+    """llama.cpp issue 27427, a GB10: the process is gone, and its log ends in the middle of work."""
+    assert verdict_of_end(code, read(*lines), 0).verdict == "kernel_fault"
+
+
+def test_a_cause_in_the_log_is_heard_before_the_signal_that_ended_the_server() -> None:
+    short = "ValueError: No available memory for the cache blocks."
+    assert verdict_of_end(139, read(short), 0).verdict == "out_of_memory"
+    said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: an answer of 42 words"
+    assert verdict_of_end(139, read(*said), 0).verdict == "start_failed"
+
+
 def test_the_reason_of_a_long_answer_of_docker_is_its_end() -> None:
     words = f"docker: Error response from daemon: {CONTAINER} failed: {'x: ' * 100}nvidia-container-cli: initialization"
     failure = verdict_of_end(125, read(f"{words} error: nvml error: driver not loaded: unknown"), 0)

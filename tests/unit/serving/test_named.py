@@ -20,6 +20,7 @@ NVFP4 = frozenset({"moe"})
     ("name", "quantization", "traits", "parameters"),
     [
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "nvfp4", {"moe", "mamba_hybrid"}, 30),
+        ("nvidia/NVIDIA-Nemotron-Labs-3-Puzzle-75B-A9B-NVFP4", "nvfp4", {"moe", "mamba_hybrid"}, 75),
         ("unsloth/Qwen3.8-27B-NVFP4", "nvfp4", {"gdn_hybrid"}, 27),
         ("nvidia/Llama-3.1-405B-Instruct-FP4", "nvfp4", set(), 405),
         ("acme/Model-9B-MXFP4", "mxfp4", set(), 9),

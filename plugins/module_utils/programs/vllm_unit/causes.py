@@ -40,7 +40,7 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was bui
 # NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"marked dead|crashed|has invalid|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"segmentation fault|marked dead|crashed|has invalid|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.

@@ -250,6 +250,8 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     # SGLang kills itself after an error.
     if not log.end and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
         return Failure("killed", f"{ended}: it was killed")
+    if code == 128 + signal.SIGSEGV and not (log.fault or raised):
+        return Failure("kernel_fault", _with_cause(ended, log))
     return _verdict(ended, log)
 
 

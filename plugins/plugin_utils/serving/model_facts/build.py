@@ -113,7 +113,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         widths=parameters.widths(text, layers),
         context=context,
         scaling=_scaling(text)[0],
-        experts=parameters.experts(text),
+        experts=max((parameters.experts(layer.config) for layer in layers), key=lambda each: each.per_token),
         vision=encoder is not None or hidden > 0,
         audio=sound is not None,
         draft_layers=next((number for name in _DRAFT_LAYERS if (number := text.whole(name))), 0),

@@ -367,12 +367,13 @@ def _per_layer(config: Fields) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _of_block(layer: Layer, block: dict[str, Any]) -> Layer:
-    """Of a model that was pruned layer by layer (Nemotron NAS): what is left of attention and of the network."""
+    """Of a model that was pruned layer by layer (Nemotron NAS and Puzzle): what is left of attention and network."""
     config = layer.config
     attention, feed = (
         Fields(_object(block.get(name)), config.file, f"block_configs.{name}.", config.doubts) for name in _BLOCKS
     )
-    more = {name: value for each in (attention, feed) for name, value in each.data.items() if _is_number(value)}
+    own = {**block, **attention.data, **feed.data}
+    more = {name: value for name, value in own.items() if _is_number(value)}
     if group := attention.whole("n_heads_in_group"):
         more["num_key_value_heads"] = config.whole(*QUERY_HEADS) // group
     if multiple := feed.number("ffn_mult"):  # as the model's own code has it: two thirds of it, in steps of 256

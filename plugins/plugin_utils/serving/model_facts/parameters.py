@@ -83,14 +83,13 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     """`config` is that of the text; what an encoder has is counted apart. A model of vectors has no output layer."""
     hidden, words = config.whole(*HIDDEN), config.whole(*layer_reader.WORDS)
     tied = config.flag("tie_word_embeddings", "weight_tying", default=_is(config, "tied")) or not chats
-    found = experts(config)
     routed = chosen = dense = sides = shared = again = 0
     for layer in layers:
         before = chosen + dense + sides + shared
         sides += _mixing(layer, hidden)
         matrices = 2 if _is_ungated(layer.config) else 3
         if layer.feed == "sparse":
-            one = _expert(layer.config, hidden, matrices)
+            found, one = experts(layer.config), _expert(layer.config, hidden, matrices)
             routed, chosen = routed + found.count * one, chosen + found.per_token * one
             shared += _shared(layer.config, hidden, matrices, one)
             sides += found.count * hidden

@@ -155,6 +155,26 @@ def test_layers_that_were_pruned_have_fewer_weights(tmp_path: Path) -> None:
     assert whole - facts({**PLAIN, **gone}, tmp_path).parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
 
 
+def test_each_block_may_have_experts_of_its_own_width_and_number(tmp_path: Path) -> None:
+    """As NVIDIA-Nemotron-Labs-3-Puzzle-75B-A9B writes it: above its blocks it says neither, and no number of layers."""
+    words = ["moe", "attention", "moe"]
+    found = facts({
+        **PLAIN, "num_hidden_layers": None, "layers_block_type": words, "mlp_hidden_act": "relu2",
+        "n_routed_experts": 8,
+        "block_configs": [
+            {"block_type": "moe", "moe_intermediate_size": 128, "num_experts_per_tok": 2},
+            {"block_type": "attention"},
+            {"block_type": "moe", "moe_intermediate_size": 256, "num_experts_per_tok": 3},
+        ],
+    }, tmp_path)  # fmt: skip
+    alone = {"num_hidden_layers": 1, "block_configs": [{"ffn": {"no_op": True}}]}  # attention, and words
+    plain = facts({**PLAIN, **alone}, tmp_path).parameters
+    routers = 2 * 8 * 64
+    assert found.parameters - plain == routers + 8 * 2 * 64 * (128 + 256)
+    assert found.active - plain == routers + 2 * 64 * (2 * 128 + 3 * 256)
+    assert found.experts.per_token == 3 and found.widths == (128, 256)
+
+
 @pytest.mark.parametrize(
     ("said", "kind", "doubt"),
     [
