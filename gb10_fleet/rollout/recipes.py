@@ -269,11 +269,12 @@ def _roles(host: Mapping[str, Any]) -> set[str]:
 def _changed(record: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return by host the roles that have changed something there: a host speaks of itself alone.
 
-    Of one that says nothing, and where nobody may have heard it, those count that two hosts name.
+    Of one that says nothing, and where nobody may have heard it, those count that two others name. Where only two hosts
+    were at work, the other one does: else a pair whose run was cut would go back by half.
     """
     begun = [host for host in hosts_of(record) if host["started"]]
     named = Counter(role for host in begun for role in _roles(host))
-    shared = {role for role, hosts in named.items() if hosts > 1}
+    shared = {role for role, hosts in named.items() if hosts >= min(2, len(begun) - 1)}
     cut = record["attempt"] > 1 or record["ended"] is None
     return {host["host"]: _roles(host) or (shared if cut or host["state"] != "done" else set()) for host in begun}
 

@@ -791,6 +791,12 @@ def test_of_a_host_that_nobody_may_have_heard_what_two_others_say_goes_back(jour
     assert roles_back(record, **said)["h03"] == ["docker"]
 
 
+def test_a_pair_of_which_one_host_was_cut_off_goes_back_as_a_whole(journal: Journal, world: World) -> None:
+    record = did(journal, world, hosts=2)
+    next(host for host in hosts_of(record) if host["host"] == "h01")["state"] = "timed_out"
+    assert roles_back(record, h00=["docker"], h01=[]) == {"h00": ["docker"], "h01": ["docker"]}
+
+
 def test_no_word_in_the_playbook_of_a_wave_is_a_template(tmp_path: Path) -> None:
     """Before, a role by the name of a template ran here, when somebody took the run back."""
     evil = "{{ lookup('ansible.builtin.pipe', 'id') }}"
