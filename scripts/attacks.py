@@ -46,6 +46,7 @@ TESTS = (
     "tests/unit/serving/model_facts/test_gguf.py",
     "tests/unit/serving/model_facts/test_sources.py",
     "tests/unit/serving/test_engine.py",
+    "tests/unit/serving/test_model_files.py",
     "tests/unit/serving/test_pull_fault.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",

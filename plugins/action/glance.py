@@ -21,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, stream, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, scan, stream, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power import setting as power_plug
 from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
@@ -66,7 +66,7 @@ class ActionModule(OwnAction):
             if options["services"]:
                 found[reply.host] = _services(reply, clusters, options["timeout_s"])
             else:
-                found[reply.host] = looks.of_reply(reply, options["timeout_s"])
+                found[reply.host] = advice.plain(looks.of_reply(reply, options["timeout_s"]))
         wall = self._wall(routes, names, task_vars)
         if not options["services"]:
             wall.look()
@@ -113,7 +113,7 @@ class ActionModule(OwnAction):
 
 def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
     """`services`; else the error of a host that answered, or the finding of one that did not."""
-    said = {"services": None, "error": None, "silent": None, **looks.services_of(reply)}
+    said = {"services": None, "error": None, "silent": None, **advice.plain(looks.services_of(reply))}
     if said["services"] is not None or said["error"]:
         return said
     mine = clusters[reply.host]
@@ -152,7 +152,7 @@ class _Listener:
         now_s = time.monotonic()
         if now_s - self._told_s.get(host, -self._least_s) < self._least_s:
             return self._open
-        look = looks.of_line(line)
+        look = advice.plain(looks.of_line(line))
         if look:
             self._told_s[host] = now_s
         more = {**self._more.get(host, {}), **self._wall.of(host)}

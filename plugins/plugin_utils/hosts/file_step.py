@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_listing
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between, Matching
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers, bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, answers, bounds, host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
@@ -23,6 +24,15 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import servi
 PROGRESS = "/run/gb10-fleet/files/progress.json"
 LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
 OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
+
+
+class Progress(TypedDict):
+    """How far a host is. It is told every ten seconds, for a day perhaps: no host fills a screen or a log by it."""
+
+    doing: Annotated[str, Matching(re.compile(r"[^\n]{1,300}\Z"), "a line")]
+    done: Annotated[float, Between(0, 2**63)]
+    total: Annotated[float, Between(0, 2**63)]
+    at: Annotated[float, Between(0, 2**63)]
 
 
 class FileStepAction(LongStepAction):
@@ -64,10 +74,10 @@ class FileStepAction(LongStepAction):
         with bounds.named(self._name):
             done = self._low_level_execute_command(f"cat {PROGRESS}")
         try:
-            now = json.loads(done["stdout"])
-            return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}
-        except (KeyError, TypeError, ValueError):  # between two steps there is none
+            now = schema.parsed(str(done["stdout"]))
+        except (ValueError, RecursionError):  # between two steps there is none
             return None
+        return None if schema.problem(now, Progress, "progress") else advice.plain(schema.known(now, Progress))
 
     def _wrong(self, answer: Mapping[str, Any]) -> str | None:
         """Name the first value that is none of ours: others of the cluster go by it."""

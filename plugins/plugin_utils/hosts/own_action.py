@@ -28,6 +28,7 @@ SHOWN = 1000  # characters of what came where an answer should be
 WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
 _NOTICES = ("warnings", "deprecations")
 _SHOWN_OF_ALL = {"msg", *_NOTICES}
+_OF_ONE_LINE = {"ansible_facts", *_NOTICES}
 # What Ansible itself would act on, or says itself. The first one is of async_wrapper: its files outlive the call.
 _KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
 _ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats", "timedout")
@@ -188,9 +189,9 @@ def sound(stdout: str) -> dict[str, Any]:
     except RecursionError:
         raise effort.TooMuch(bounds.TOO_DEEP) from None
     bounds.fit(answer)
-    clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
+    clean = {printable(key): cleaned(said, "" if key in _OF_ONE_LINE else "\n\t") for key, said in answer.items()}
     bounds.fit(clean)  # once more: a control character is four and more by now
-    clean |= _shown_plainly(clean)
+    clean = advice.plain(clean)  # any of it may be quoted in what we say
     if (length := sum(len(json.dumps(clean.get(key))) for key in _NOTICES)) > WARNINGS_LIMIT:
         clean = {key: said for key, said in clean.items() if key not in _NOTICES}
         clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]

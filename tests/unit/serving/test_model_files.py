@@ -31,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer a
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
 
 from lab.vendor.packages import FILES
+from tests.support.attacker import tally
 from tests.support.model_daemon import (
     COMMIT,
     CONTENT,
@@ -734,6 +735,26 @@ def test_a_download_says_how_far_it_is_and_outlives_a_lost_connection(monkeypatc
     run.answers = [NOTHING, STARTED, *([lost] * 50)]
     with pytest.raises(AnsibleConnectionFailure):
         run("spark-a", "download")
+
+
+WITHIN = {"doing": "model from x", "done": 1, "total": 2, "at": 3}
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"doing": "x" * 2**20}, {"doing": "x\nspark-b: failed"}, {"doing": ["x"]}, {"done": 1e308}, {"done": -1},
+        {"total": "2"}, {"at": None},
+    ],
+)  # fmt: skip
+def test_how_far_a_host_is_fills_no_screen(monkeypatch: pytest.MonkeyPatch, progress: dict[str, Any]) -> None:
+    """It is asked each ten seconds, for a day perhaps: 16 MiB each time were 135 GB in a log."""
+    run = Run(monkeypatch)
+    run.progress = [{**WITHIN, **progress}] * 4
+    run.answers = [NOTHING, STARTED, *([WORKING] * 4), {"finished": True, "changed": True, **HELD}]
+    assert run("spark-a", "download")["changed"]
+    tally("a host that is asked how far it is fills the screen", 1, len(run.said))
+    assert not run.said
 
 
 def test_what_is_there_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,8 @@ def judge(
     """One statement for each port of the plan: ``{host, port, verdict, found, text, way_out}``.
 
     ``profiles`` and ``heard`` are by host. Of a cable that leads elsewhere one end is right and stays: the one that its
-    link names first, p1 in a ring, the first host in a pair. A cable that both its ends heard is told once.
+    link names first, p1 in a ring, the first host in a pair. A cable that both its ends heard is told once; where one
+    end alone says so, it is followed from there.
     """
     partners = _partners(profiles)
     # A host with a port on a switch hears its own other port there as well.
@@ -53,7 +54,8 @@ def judge(
             statements.append(_statement(end, SILENT, there, text, way_out))
         elif frozenset((end, there[0])) not in told:
             told.add(frozenset((end, there[0])))
-            statements.append(_wrong(end, there, partners))
+            both = end in found.get(there[0], ())
+            statements.append(_wrong(end, there, partners) if both else _alone(end, there[0], partners))
     return statements
 
 
@@ -96,6 +98,14 @@ def _wrong(end: End, there: Sequence[End], partners: Mapping[End, Sequence[End]]
         way_out = f"pull that cable out of {_name(moves)} and put it into {_name(target)}"
     text = f"the cable leads to {_name(moves)}, and should lead to {_name(target)}"
     return _statement(stays, WRONG_CABLE, [moves], text, way_out)
+
+
+def _alone(end: End, other: End, partners: Mapping[End, Sequence[End]]) -> dict[str, Any]:
+    """One end says so, and the other one does not: nobody is sent there, for a host may name whom it likes."""
+    target = partners[end][0]
+    text = f"the cable leads to {_name(other)}, as {end[0]} alone says, and should lead to {_name(target)}"
+    way_out = f"follow the cable from {_name(end)}, and put its other end into {_name(target)}"
+    return _statement(end, WRONG_CABLE, [other], text, way_out)
 
 
 def _which_moves(end: End, other: End, partners: Mapping[End, Sequence[End]]) -> tuple[End, End]:
