@@ -86,7 +86,7 @@ class Outbox:
         size, text = len(json.dumps(line)) + 70, line.get("text")
         with self._there:
             fits = self._budget.take(size) or text is None
-            if not fits and not any(self._shares[kind].take(size) for kind in kernel_log.kinds_of(text)):
+            if not fits and not any(self._shares[kind].take(size) for kind in kernel_log.kinds_of(str(text))):
                 self._dropped += 1
                 return
             self._waiting.append({**line, "dropped": self._dropped} if self._dropped else line)
