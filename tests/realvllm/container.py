@@ -108,7 +108,7 @@ def main(words: list[str]) -> int:
             os.execvp("nsenter", ["nsenter", "--target", str(pid(name)), "--mount", "--net", *inner])  # noqa: S606
         case ["stop", *_, name]:
             stop(name)
-        case ["rm", "--force", name]:
+        case ["rm", "--force", "--volumes", name]:
             remove(name)
     return 0
 

@@ -31,9 +31,21 @@ with log.stream("gb10-vllm-chat") as journal:
     assert journal is not sys.stdout
     print(sys.stdin.read(), file=journal, flush=True)
 """
+# Ends with a line of the unit itself, as systemd has its output go to the journal.
+ENDS = (
+    SPEAKS
+    + """
+import socket, time
+time.sleep(1)
+with socket.socket(socket.AF_UNIX) as own:
+    own.connect(log.JOURNAL)
+    own.sendall(b"gb10-vllm\\ngb10-vllm-chat.service\\n6\\n0\\n0\\n0\\n0\\nthe end\\n")
+"""
+)
 # The last line is waited for: journald reads when it comes to it.
 SCRIPT = """
-mount -t tmpfs none /run && mkdir -p /run/log/journal /run/systemd/journal
+mount -t tmpfs none /run && mkdir -p /run/log/journal /run/systemd/journal /run/systemd/journald.conf.d
+echo "[Journal]\nRateLimitBurst=$2" >/run/systemd/journald.conf.d/limit.conf
 {journald} & journald=$!
 within() {{ for _ in $(seq 200); do "$@" && return; sleep 0.05; done; return 1; }}
 said() {{ journalctl -D /run/log/journal _SYSTEMD_UNIT=gb10-vllm-chat.service -o json --no-pager; }}
@@ -43,16 +55,28 @@ code=$?; kill $journald; wait $journald; exit $code
 """
 
 
-def test_a_real_journald_takes_no_line_of_a_container_for_one_of_its_unit() -> None:
+def spoken(program: str, lines: list[str], burst: int) -> list[dict[str, str]]:
+    """What journald has of the unit."""
     script = SCRIPT.format(journald=JOURNALD, python=sys.executable)
     done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", SPEAKS],
-        input="\n".join([*SPOKEN, "the end"]), env={**os.environ, "JOURNAL_STREAM": "1:1"}, cwd=ROOT,
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", program, str(burst)],
+        input="\n".join(lines), env={**os.environ, "JOURNAL_STREAM": "1:1"}, cwd=ROOT,
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    entries = [json.loads(line) for line in done.stdout.split("\n") if line]
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
+
+
+def test_a_real_journald_takes_no_line_of_a_container_for_one_of_its_unit() -> None:
+    entries = spoken(SPEAKS, [*SPOKEN, "the end"], 10000)
     assert len(entries) > len(SPOKEN) and any(str(entry["MESSAGE"]).startswith(FORGED) for entry in entries)
-    own = [entry for entry in entries if entry["SYSLOG_IDENTIFIER"] != log.SPEAKER or entry["PRIORITY"] != "6"]
+    own = [entry for entry in entries if entry["SYSLOG_IDENTIFIER"] != log.SPEAKER or entry["PRIORITY"] != "7"]
     tally("a container that speaks as its unit: verdicts in the journal", len(SPOKEN), len(own))
     assert own == []
+
+
+def test_a_container_that_talks_without_end_hides_no_line_of_its_unit() -> None:
+    """journald takes so many lines of a unit in half a minute, up to six times the limit, counted by severity."""
+    entries = spoken(ENDS, [f"INFO: 127.0.0.1:{number} GET /health" for number in range(1000)], 50)
+    assert len(entries) < 500, "journald has a limit"
+    assert [entry["MESSAGE"] for entry in entries if entry["SYSLOG_IDENTIFIER"] == "gb10-vllm"] == ["the end"]

@@ -60,7 +60,7 @@ def ask(
     image: str, asked: Mapping[str, Any], run: Command = command, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Any]:
     """`asked`: `modules` to import and `files` to look through."""
-    remove = ["docker", "rm", "--force", CONTAINER]
+    remove = ["docker", "rm", "--force", "--volumes", CONTAINER]
     argv = [
         *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
         *("--security-opt", "no-new-privileges", "--entrypoint", "python3", image, "-c", SCRIPT, json.dumps(asked)),

@@ -36,7 +36,7 @@ def serve(
 ) -> dict[str, Any]:
     """`given`: `model` (a folder), `port`, `options` of `docker run`, `arguments` of `vllm serve`, `ready_s`, `rounds`
     and `tokens`. What is wrong with a model is a verdict, and no error."""
-    run(["docker", "rm", "--force", CONTAINER])  # of a run that was killed
+    run(["docker", "rm", "--force", "--volumes", CONTAINER])  # of a run that was killed
     done = run(argv(image, given))
     if done.returncode != 0:
         text = last_words(done.stderr, 2)
@@ -58,7 +58,7 @@ def serve(
         speeds = list(_speeds(client, given, clock)) if proof.verdict == "serving" else []
         return {**asdict(proof), "speeds": speeds, "tokens_per_s": max(speeds, default=None)}
     finally:
-        run(["docker", "rm", "--force", CONTAINER])
+        run(["docker", "rm", "--force", "--volumes", CONTAINER])
 
 
 def argv(image: str, given: Mapping[str, Any]) -> list[str]:

@@ -161,7 +161,7 @@ class Load:
         self._over = True
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if at_once else 2 * self._wish.seconds)
-        self._host.system.run([self._docker, "rm", "--force", self._name], timeout=END_S)
+        self._host.system.run([self._docker, "rm", "--force", "--volumes", self._name], timeout=END_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         while (line := self._next(0 if at_once else 1.0)) is not None:

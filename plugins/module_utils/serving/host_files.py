@@ -239,7 +239,7 @@ class Files:
 
     def hub(self, env: Path, *, size: int = 0, **asked: Any) -> dict[str, Any]:
         """One question to the hub's library in the image; `size`: of what it downloads meanwhile."""
-        self.run(["docker", "rm", "--force", CONTAINER])  # of a run that was killed
+        self.run(["docker", "rm", "--force", "--volumes", CONTAINER])  # of a run that was killed
         argv = [
             *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "host"),
             *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),

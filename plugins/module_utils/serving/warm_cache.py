@@ -115,7 +115,7 @@ class WarmCache:
             cold_s = self._started_cold(request)
             self._shelve(before["key"], round(cold_s, 1))
         finally:
-            self.run(["docker", "rm", "--force", request["container"]])
+            self.run(["docker", "rm", "--force", "--volumes", request["container"]])
             self._clear()
         return {"changed": True, **self.read()}
 
@@ -127,7 +127,7 @@ class WarmCache:
     def _started_cold(self, request: Mapping[str, Any]) -> float:
         """Seconds until it serves. It has answered rightly, and it is gone."""
         container = request["container"]
-        self.run(["docker", "rm", "--force", container])  # of a run that was killed
+        self.run(["docker", "rm", "--force", "--volumes", container])  # of a run that was killed
         self.run([str(self.root / "usr/local/sbin/gb10-drop-caches")])
         self.tell("starting vLLM without a cache", 0, 0)
         started = time.monotonic()
@@ -155,7 +155,7 @@ class WarmCache:
             raise self._failed(f"{proof.verdict}: {proof.text}")
         self.tell("stopping vLLM", 0, 0)
         self.run(["docker", "stop", "--time", str(STOP_S), container])
-        self.run(["docker", "rm", "--force", container])
+        self.run(["docker", "rm", "--force", "--volumes", container])
         self._need_gone(container)
         return cold_s
 

@@ -88,7 +88,7 @@ def main(words: list[str]) -> int:
             print("running" if runs(name) else "exited")
         case ["stop", *_, name]:
             systemctl("stop", unit(name))
-        case ["rm", "--force", name]:
+        case ["rm", "--force", "--volumes", name]:
             remove(name)
     return 0
 

@@ -652,6 +652,11 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
     assert net.reached("client", LAN, 40000) == {40000}, "others are not meant"
     holder.communicate()
     assert net.reached("stranger", LAN, 40000) == {40000}, "who lets go may come again"
+    for at in "12":  # a login of the host has 127.0.0.0/8
+        net.start(
+            "host", HOLDER.replace("socket.socket();", f"socket.socket(); s.bind(('127.0.0.{at}', 0));"), "40000", "4"
+        )
+    assert net.reached("host", LAN, 40000) == set(), "the host is one as well"
 
 
 @needs_root

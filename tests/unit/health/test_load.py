@@ -265,7 +265,7 @@ def test_it_removes_no_container_but_its_own(tmp_path: Path) -> None:
         host.read()
         run, remove = (line for line in (place / "calls").read_text().splitlines() if line.split()[0] in ("run", "rm"))
         (name,) = (word.removeprefix("--name=") for word in run.split() if word.startswith("--name="))
-        assert remove.split() == ["rm", "--force", name]
+        assert remove.split() == ["rm", "--force", "--volumes", name]
         names.append(name)
     assert names[0] != names[1] and all(name.startswith("gb10-load-") for name in names)
 

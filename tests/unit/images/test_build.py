@@ -338,7 +338,7 @@ def test_the_first_round_warms_up_and_the_best_of_the_others_counts() -> None:
     host = Host()
     said = served(Server([50.0, 4.0, 2.0]), host)
     assert (said["verdict"], said["speeds"], said["tokens_per_s"]) == ("serving", [25.0, 50.0], 50.0)
-    assert host.asked[0] == host.asked[-1] == ["docker", "rm", "--force", trial.CONTAINER]
+    assert host.asked[0] == host.asked[-1] == ["docker", "rm", "--force", "--volumes", trial.CONTAINER]
 
 
 def test_garbage_is_not_measured() -> None:

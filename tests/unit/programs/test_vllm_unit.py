@@ -896,7 +896,7 @@ def test_what_a_container_says_has_a_stream_of_its_own(tmp_path: Path, monkeypat
         connection, _ = journald.accept()
         with connection, connection.makefile() as heard:
             assert heard.read().splitlines() == [
-                "gb10-container", "gb10-vllm-chat.service", "6", "0", "0", "0", "0", FORGED,
+                "gb10-container", "gb10-vllm-chat.service", "7", "0", "0", "0", "0", FORGED,
             ]  # fmt: skip
     assert container_log.stream("gb10-vllm-chat") is sys.stdout, "journald is not there"
 

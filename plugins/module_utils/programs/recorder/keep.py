@@ -23,9 +23,9 @@ from .ring import STATE, Ring
 from .send import CONFIG, KEPT, KEY, PATIENCE_S, Call
 
 SILENCE_S = 60.0  # of a caller that sends a sample each second
-# Bytes a second that a host may send, eight times what an honest one does at most (catalog/flight_recorder.yml,
-# bytes_per_s). It waits for each line to be kept, so a wait here holds it up: without one a host filled 33 MiB of the
-# disk a second, without an end.
+# Bytes a second that a host may send, some three times what an honest one does at most (catalog/flight_recorder.yml,
+# bytes_per_s, with all shares of faults). It waits for each line to be kept, so a wait here holds it up: without one a
+# host filled 33 MiB of the disk a second, without an end.
 FASTEST = 65536
 MOST_CALLERS = 8  # that have proven nothing yet
 _FREEBIND = 15  # Linux, in.h: a rail's address may come later

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, kernel_log, memory
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
@@ -37,6 +37,7 @@ EVERY_S = 1.0
 AGAIN_S = 2.0
 PATIENCE_S = 5.0  # of a write, of the opening, and until a line is kept
 UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that lost its power says no goodbye
+SHARES = 16  # of what a host may send: one for each kind of fault
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LONGEST_LINE = 4096  # bytes, of either side
@@ -56,33 +57,39 @@ class Budget:
     def __init__(self, bytes_per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = bytes_per_s, clock
         self._left, self._seen = bytes_per_s * 4, clock()
-        self.dropped = 0
 
     def take(self, size: int) -> bool:
         now = self._clock()
         self._left = min(self._rate * 4, self._left + (now - self._seen) * self._rate)
         self._seen = now
-        if size > self._left:
-            self.dropped += 1
-            return False
-        self._left -= size
-        return True
+        fits = size <= self._left
+        self._left -= size if fits else 0
+        return fits
+
+    def share(self) -> Budget:
+        return Budget(self._rate / SHARES, self._clock)
 
 
 class Outbox:
-    """Lines that wait to be sent, within the budget. A sample always finds room; a flood of the kernel does not."""
+    """Lines that wait to be sent, within the budget. A sample always finds room; a flood of the kernel does not.
+
+    A login can make one, such as by a limit of its own. So each kind of fault has a share besides, whatever else comes.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self._waiting: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_WAITING)
-        self._budget = budget
+        self._budget, self._dropped = budget, 0
+        self._shares: dict[str, Budget] = collections.defaultdict(budget.share)
         self._there = threading.Condition()
 
     def put(self, line: dict[str, Any]) -> None:
-        fits = self._budget.take(len(json.dumps(line)) + 70)
-        if not fits and "text" in line:
-            return
+        size, text = len(json.dumps(line)) + 70, line.get("text")
         with self._there:
-            self._waiting.append({**line, "dropped": self._budget.dropped} if self._budget.dropped else line)
+            fits = self._budget.take(size) or text is None
+            if not fits and not any(self._shares[kind].take(size) for kind in kernel_log.kinds_of(str(text))):
+                self._dropped += 1
+                return
+            self._waiting.append({**line, "dropped": self._dropped} if self._dropped else line)
             self._there.notify()
 
     def first(self, seconds: float) -> dict[str, Any] | None:

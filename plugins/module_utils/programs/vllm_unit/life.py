@@ -180,7 +180,7 @@ class Life:
             self.child.kill()
 
     def _remove(self) -> None:
-        argv = [self.config.docker, "rm", "--force", self.config.container]
+        argv = [self.config.docker, "rm", "--force", "--volumes", self.config.container]
         self._run(argv, self.config.timing.gate, always=True)
 
     def _next(self, seconds: float) -> Any:
