@@ -14,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, created
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.disguise import Disguise
 
 from gb10_fleet import __version__, why
+from gb10_fleet.home import document_here
 
 READ, NAMES, EXPLAINED = "gb10.fleet.spark_facts", "names", "explained"
 LOGS = {"units": "the last 400 lines of our units", "kernel": "the last 200 lines of the kernel that warn"}
@@ -94,7 +94,7 @@ def parts(answers: Mapping[str, Mapping[str, Any]], evidence: Path) -> Iterator[
             if log := answers[name].get(answer.host):
                 # A host may say anything in its place, also without an end; what follows works on all of it.
                 yield Part(answer.host, f"{name}.log", what, _text(log["stdout"]))
-    if proof := document_in(evidence):
+    if proof := document_here(evidence):
         yield Part("", "evidence.json", "the last proof", proof)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted_above
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
@@ -356,7 +357,7 @@ def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
     """Show what the last check found. The page beside it, index.html, shows more."""
-    if path == Path("evidence/latest") and not path.exists():
+    if path == Path("evidence/latest") and (not path.exists() or planted_above(path)):
         path = home.evidence() / "latest"  # of `gb10 up`
     file = path / "evidence.json" if path.is_dir() else path
     try:

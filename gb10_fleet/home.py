@@ -6,8 +6,10 @@ import configparser
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import is_public
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import is_public, planted_above
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 _NAME = "gb10-fleet"
@@ -41,6 +43,11 @@ def host_keys(inventories: Iterable[str]) -> Path | None:
     """Return the file of host keys that lies beside one of these inventories."""
     folders = map(folder_of, filter(is_there, inventories))
     return next((file.resolve() for folder in folders if (file := folder / KNOWN_HOSTS).is_file()), None)
+
+
+def document_here(file: Path) -> dict[str, Any]:
+    """A document that is looked for by its name in the current folder, where any login may have put one."""
+    return {} if planted_above(file) else document_in(file)
 
 
 def evidence() -> Path:

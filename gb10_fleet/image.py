@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted_above
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.options import Json, NoLists, there
@@ -98,15 +99,17 @@ def _of_here(image: str) -> dict[str, Any]:
     from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
-    if (image.startswith(_PATHS) or image.endswith(_ARCHIVES)) and not Path(image).exists():
+    is_file, there = image.startswith(_PATHS) or image.endswith(_ARCHIVES), Path(image).exists()
+    if is_file and not there:
         raise _Failed(
             Outcome.failed, f"{image} is not there; give the path of an archive or folder, or IMAGE:TAG of an image"
         )
     try:
-        found = docker.of_path(Path(image)) if Path(image).exists() else docker.read(image)
+        mine = there and (is_file or not planted_above(Path(image)))
+        found = docker.of_path(Path(image)) if mine else docker.read(image)
         return cast("dict[str, Any]", advice.plain(found))  # as of a host, whose answer comes so
     except ImageError as error:
-        text = f"{error.name}: {image}: {error.said}" if Path(image).exists() else str(error)
+        text = f"{error.name}: {image}: {error.said}" if mine else str(error)
         raise _Failed(Outcome.failed, text) from None
     except OSError as error:
         raise _Failed(Outcome.failed, f"{error.filename or image}: {error.strerror}") from None

@@ -6,6 +6,9 @@ verification needs two files and no keyring.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +18,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import bytes_of, document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, write
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import DOWNGRADE
 
@@ -26,6 +29,7 @@ from gb10_fleet import release_plan
 NAMESPACE = "gb10-known-bad"  # what the signature is for: one of a commit or of a mail is none of this file
 FILE = "known_bad.yml"
 _DEADLINE_S = 30
+_REMEMBERED = 1000  # lists of a fleet
 
 
 class Entry(TypedDict):
@@ -72,6 +76,7 @@ def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise NotTrusted(f"{file} cannot be read: {error.strerror}") from None
     _verify(file, content, trusted)
+    _refuse_older(file, content, Path(f"{trusted}.seen"))
     try:
         found = yaml.load(content, Loader=_Loader)  # noqa: S506 - it makes texts, and a date stays one
     except (yaml.YAMLError, ValueError) as error:
@@ -133,6 +138,25 @@ def _verify(file: Path, content: bytes, trusted: Path) -> None:
     else:
         why = f"it was changed after it was signed, or signed for something else than {NAMESPACE}"
     raise NotTrusted(f"the signature of {file} is not good: {why}; {way_out}")
+
+
+def _refuse_older(file: Path, content: bytes, memory: Path) -> None:
+    """A signature has no time: each list that was ever signed could be put back, and what came later be off in silence.
+
+    `memory` lies where the list of signers does: by file the digests of its lists that were seen, the newest last.
+    """
+    seen = document_in(memory)
+    mine, digest = seen.get(str(file)), hashlib.sha256(content).hexdigest()
+    mine = mine if isinstance(mine, list) else []
+    if digest in mine[:-1]:
+        raise NotTrusted(
+            f"{file} is an older list, which a newer one has replaced here: bring back the newest, or, where it is "
+            "meant, sign it with another text (a comment will do)"
+        )
+    if digest not in mine:
+        with contextlib.suppress(OSError):  # whose configuration cannot be written remembers none
+            text = json.dumps({**seen, str(file): [*mine, digest][-_REMEMBERED:]}, indent=1)
+            write(memory, f"{text}\n", secret=True)
 
 
 def _signers(trusted: Path, private: Path) -> Iterator[Path]:

@@ -23,6 +23,7 @@ TESTS = (
     "tests/unit/cli/test_cli_ask.py",
     "tests/unit/cli/test_cli_bundle.py",
     "tests/unit/cli/test_cli_discover.py",
+    "tests/unit/cli/test_cli_image.py",
     "tests/unit/cli/test_cli_power.py",
     "tests/unit/cli/test_cli_share.py",
     "tests/unit/cli/test_cli_top.py",
@@ -44,6 +45,7 @@ TESTS = (
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/engine/resources/test_profiles.py",
     "tests/unit/serving/model_facts/test_gguf.py",
+    "tests/unit/serving/model_facts/test_hostile.py",
     "tests/unit/serving/model_facts/test_sources.py",
     "tests/unit/serving/test_engine.py",
     "tests/unit/serving/test_model_files.py",
@@ -84,6 +86,7 @@ TESTS = (
     "tests/unit/plans/test_vllm_bounds.py",
     "tests/unit/power/test_plugs.py",
     "tests/unit/images/test_hostile_images.py",
+    "tests/unit/images/test_acceptance.py",
     "tests/unit/reading/test_other_docker.py",
     "tests/unit/releases/test_rehearsal.py",
     "tests/unit/releases/test_scores.py",
@@ -96,6 +99,7 @@ TESTS = (
     "tests/unit/rollout/test_hand_edited.py",
     "tests/unit/rollout/test_handed_over.py",
     "tests/unit/rollout/test_journal.py",
+    "tests/unit/rollout/test_rollout_pull.py",
 )
 UNIT_TESTS = frozenset(ROOT / path for path in TESTS if path.startswith("tests/unit/"))
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import F
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 
+from gb10_fleet.home import document_here
 from gb10_fleet.report import model
 from gb10_fleet.rollout.journal import Journal
 
@@ -32,7 +33,7 @@ def of(journal: Journal, run: str | None = None, drift: Path = DRIFT) -> Record:
     proofs = {
         wave["wave"]: document_in(at / wave["evidence"] / EVIDENCE) for wave in record["waves"] if wave["evidence"]
     }
-    return model.build(record, journal.events(record["run"]), proofs, document_in(drift), datetime.now(UTC))
+    return model.build(record, journal.events(record["run"]), proofs, document_here(drift), datetime.now(UTC))
 
 
 def put(journal: Journal, run: str | None = None) -> Path:

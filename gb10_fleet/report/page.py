@@ -72,6 +72,9 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
     ours = all(play.startswith("gb10.fleet.") for play in plays)
     rows = [_row(wave, host, document["hosts"][host["host"]], ours) for wave in waves for host in wave["hosts"]]
     outcome = document["outcome"]
+    events: dict[Any, list[Record]] = {}
+    for event in document["events"]:
+        events.setdefault(event["wave"], []).append(event)
     return {
         "tone": _OUTCOMES.get(outcome, "bad"),
         "outcome": outcome or "not ended",
@@ -87,7 +90,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
             for state in (*BAD, *reversed(GOOD))
             if document["counts"].get(state)
         ],
-        "waves": [_wave(wave, document, folder) for wave in waves],
+        "waves": [_wave(wave, document, events.get(wave["wave"], ()), folder) for wave in waves],
         "ticks": _ticks(document),
         "rows": sorted(rows, key=lambda row: row["rank"]),
         "clusters": list(_clusters(document)),
@@ -183,7 +186,10 @@ def _ticks(document: Mapping[str, Any]) -> list[str]:
     return [f"{begin + timedelta(seconds=seconds * part / 4):%H:%M:%S}" for part in range(5)]
 
 
-def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> Record:
+def _wave(
+    wave: Mapping[str, Any], document: Mapping[str, Any], events: Sequence[Record], folder: Path | None
+) -> Record:
+    """`events`: those of this wave."""
     hosts = wave["hosts"]
     bad = sum(host["state"] in _SICK for host in hosts)
     done = sum(host["state"] == "done" for host in hosts)
@@ -195,7 +201,7 @@ def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | N
         "state": wave["state"],
         "tone": "bad" if bad and wave["state"] != "planned" else _tone(wave["state"]),
         "bar": _bar(document, wave["started"], wave["ended"]) if wave["started"] else None,
-        "steps": list(_steps(wave, document)) if wave["started"] else [],
+        "steps": list(_steps(wave, document, events)) if wave["started"] else [],
         "hosts": [
             {"name": host["host"], "tone": _tone(host["state"]), "state": host["state"].replace("_", " ")}
             for host in hosts
@@ -206,11 +212,13 @@ def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | N
     }
 
 
-def _steps(wave: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Record]:
+def _steps(
+    wave: Mapping[str, Any], document: Mapping[str, Any], events: Iterable[Mapping[str, Any]]
+) -> Iterator[Record]:
     """Yield what the events say that was done in the wave's last attempt, one after the other."""
     begun: tuple[str, str] | None = None
-    for event in document["events"]:
-        if event["wave"] != wave["wave"] or event["at"] < wave["started"]:
+    for event in events:
+        if event["at"] < wave["started"]:
             continue
         ends = event["kind"] in ("step_begun", "step_ended", "gate", "wave_begun")
         if ends and begun:

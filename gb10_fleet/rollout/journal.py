@@ -317,6 +317,9 @@ class Journal:
         hosts = self._db.execute("SELECT * FROM host WHERE run = ? ORDER BY wave, place", (run,)).fetchall()
         waves = self._db.execute("SELECT * FROM wave WHERE run = ? ORDER BY wave", (run,)).fetchall()
         states = [host["state"] for host in hosts]
+        of_wave: dict[Any, list[sqlite3.Row]] = {}
+        for host in hosts:
+            of_wave.setdefault(host["wave"], []).append(host)
         return {
             "counts": {state: states.count(state) for state in (*GOOD, *BAD) if state in states},
             "models": self.models(run),
@@ -330,8 +333,7 @@ class Journal:
                             "serves": bool(host["serves"]),
                             "changes": json.loads(host["changes"] or "[]"),
                         }
-                        for host in hosts
-                        if host["wave"] == wave["wave"]
+                        for host in of_wave.get(wave["wave"], ())
                     ],
                 }
                 for wave in waves

@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.names import nea
 
 KEPT, OFF = "keep", "off"  # NVIDIA's telemetry
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}\Z")
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}\Z")
 _SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 # Without what ends a line to cloud-init, which is Python: VT, FF, NEL and their like.
@@ -72,7 +72,7 @@ def host(name: str, said: Mapping[str, Any], keys: Sequence[str], interface: str
     """One host out of what the inventory says. `keys`, `interface`: what holds where it says nothing."""
     _hold(NAME, name, name, "its name", "lower case letters, digits and dashes, 63 at most: it becomes the host name")
     user = str(said["user"])
-    _hold(_USER, user, name, "ansible_user", "name the user that the seed makes, as in ansible_user: nvidia")
+    _hold(USER, user, name, "ansible_user", "name the user that the seed makes, as in ansible_user: nvidia")
     if user == "root":
         raise WrongSetting(f"{name}: ansible_user is root; the seed makes a user with sudo: ansible_user: nvidia")
     public = [str(key).strip() for key in said["keys"] or keys]

@@ -25,7 +25,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output, s
 
 from gb10_fleet.ending import unread
 from gb10_fleet.seed.documents import HostKey
-from gb10_fleet.seed.settings import NAME, Host
+from gb10_fleet.seed.settings import NAME, USER, Host
 
 MANIFEST = "seeds.json"
 _PLACE = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:%_-]*\Z")
@@ -168,6 +168,8 @@ def _wrong(one: Seed) -> str | None:
         return f"{one.address or one.name} is no address"
     if not NAME.match(one.name) or one.stick not in (one.name, ALL):
         return f"{one.stick!r} is no stick of {one.name!r}"
+    if not USER.match(one.user):
+        return f"{one.user!r} is no user"
     if not 0 < one.port < 2**16:
         return f"{one.port} is no port"
     return None if len(one.public_key.split()) == 2 else f"{one.name} has no public key"

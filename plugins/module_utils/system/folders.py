@@ -55,6 +55,11 @@ def planted(path: Path) -> bool:
         return False
 
 
+def planted_above(path: Path) -> Path | None:
+    """The first that is planted, of a path and the folders above it."""
+    return next(filter(planted, (path, *path.absolute().parents)), None)
+
+
 @contextlib.contextmanager
 def folder(path: str, *, root: str = "/", make: bool = False) -> Iterator[int]:
     """A descriptor to work relative to. `path` is looked up below `root`; `make`: what is missing is made."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import Planted, planted_above
 
 LATEST = "latest"
 _CELL = 500  # characters
@@ -86,7 +86,7 @@ def created(path: Path, mode: int) -> BinaryIO:
 
     Planted where a folder above it is such that its owner may have waited for us.
     """
-    if theirs := next(filter(planted, path.absolute().parents), None):
+    if theirs := planted_above(path.absolute().parent):
         raise Planted(theirs)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 

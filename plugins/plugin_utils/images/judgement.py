@@ -28,6 +28,7 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
 CUBINS = "sm120_cubins"  # the word of images.yml
 _OF_THE_FABRIC = re.compile(r"(NCCL|GLOO|UCX)_")
 _WRONG_ON_SOME = {"NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_P2P_DISABLE"}  # what the role does not say
+_LONGEST = 500  # characters of a requirement; Python makes no number of thousands of digits
 SEVERITIES = ("error", "warn", "info")
 Facts = Mapping[str, Any]
 
@@ -187,7 +188,7 @@ def _drift(facts: Facts) -> Iterator[Finding]:
 
 def _asked(facts: Facts, package: str) -> Requirement | None:
     """What vLLM's package says of another one, without conditions."""
-    for text in facts["vllm_requires"]:
+    for text in (each for each in facts["vllm_requires"] if len(each) <= _LONGEST):
         with contextlib.suppress(InvalidRequirement):
             found = Requirement(text)
             if found.name.lower().replace("_", "-") == package and found.marker is None and found.specifier:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted
+from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted_above
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, metrics
@@ -53,9 +53,8 @@ def before(directory: Path) -> dict[str, Any] | None:
 
 def refuse(directory: Path) -> None:
     """Raise ValueError where nothing can be written into that folder, or into the nearest that is there above it."""
-    way = (directory, *directory.parents)
-    theirs = next(filter(planted, way), None)
-    there = theirs or next(folder for folder in way if folder.exists())
+    theirs = planted_above(directory)
+    there = theirs or next(folder for folder in (directory, *directory.parents) if folder.exists())
     if theirs:
         why = "is another login's, where anybody may write"
     elif not there.is_dir():

@@ -238,6 +238,15 @@ def test_an_address_of_a_folder_of_seeds_is_no_word_for_ssh(world: World, addres
     assert result.exit_code == 2 and "is no address" in result.output.replace("\n", " "), result.output
 
 
+@pytest.mark.parametrize("user", ["-oProxyCommand=id", "a b", ""])
+def test_a_user_of_a_folder_of_seeds_is_one(world: World, user: str) -> None:
+    """It was judged where ssh is called, and `gb10 enrol` ended in a traceback."""
+    (world.folder / "seeds/seeds.json").write_text(json.dumps({"seeds": [{**vars(seed()), "user": user}]}))
+    result = world.enrol()
+    tally("a file of a stranger steers ssh", 1, int(bool(world.ran)))
+    assert result.exit_code == 2 and "is no user" in result.output.replace("\n", " "), result.output
+
+
 def test_json_is_one_object(world: World) -> None:
     world.start("spark-a", 1)
     found = json.loads(world.enrol("spark-a", "--json").stdout)

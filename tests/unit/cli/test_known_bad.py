@@ -70,6 +70,36 @@ def test_a_file_that_was_changed_afterwards_is_refused(folder: Path) -> None:
         known_bad.added({"known_bad": []}, folder, folder / "signers")
 
 
+def test_an_older_list_that_somebody_put_back_is_refused(folder: Path) -> None:
+    """Its signature is good: whoever serves the checkout can bring back each list that was ever signed."""
+    (folder / "mine").mkdir()
+    names = (known_bad.FILE, f"{known_bad.FILE}.sig")
+
+    def ids(of: Path = folder) -> list[str]:
+        return [row["id"] for row in known_bad.added({"known_bad": []}, of, folder / "signers")["known_bad"]]
+
+    assert ids() == ids() == ["noisy"]
+    old = {name: (folder / name).read_bytes() for name in names}
+    (folder / known_bad.FILE).write_text(ENTRY + ENTRY.replace("noisy", "bricks").partition("\n")[2])
+    sign(folder)
+    assert ids() == ids() == ["noisy", "bricks"]
+    for at in (folder, folder / "mine"):
+        for name, content in old.items():
+            (at / name).write_bytes(content)
+    assert ids(folder / "mine") == ["noisy"], "another fleet has its own"
+    won = False
+    with contextlib.suppress(known_bad.NotTrusted):
+        won = bool(ids())
+    tally("a list of bad releases that somebody put back", 1, int(won))
+    with pytest.raises(known_bad.NotTrusted, match="older list, which a newer one has replaced"):
+        ids()
+    (folder / known_bad.FILE).write_text(f"# anew\n{ENTRY}")
+    sign(folder)
+    assert ids() == ["noisy"], "its signer says so"
+    (folder / "signers.seen").write_text("[{")
+    assert ids() == ["noisy"], "what is damaged counts as none"
+
+
 @pytest.mark.parametrize(
     ("key", "namespace", "says"),
     [

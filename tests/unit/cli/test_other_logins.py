@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 import typer
+from ansible_collections.gb10.fleet.plugins.module_utils.images import docker
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files
 
-from gb10_fleet import home, options
+from gb10_fleet import home, image, options
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.rollout import locks, recipes
 from gb10_fleet.rollout.journal import place
@@ -140,6 +141,29 @@ def test_no_name_of_a_command_is_a_file_of_another_login(shared: Path) -> None:
     assert not won
     with pytest.raises(typer.BadParameter, match="another login's"):
         options.there(["a,b"])
+
+
+@needs_root
+def test_no_proof_and_no_image_is_a_file_of_another_login(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gb10 image inspect nvcr.io/x` in /tmp read his archive, and `gb10 evidence` and `report` showed his files."""
+    monkeypatch.setattr(docker, "read", lambda name: {"said": f"Docker: {name}"})
+    monkeypatch.setattr(docker, "of_path", lambda path: {"said": str(path)})
+    names = [Path("evidence/latest/evidence.json"), Path("evidence/drift/drift.json")]
+    for name in (*names, Path("nvcr.io/x")):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_text('{"a": 1}')
+
+    def taken() -> list[bool]:
+        own = image._of_here("nvcr.io/x")["said"] == "nvcr.io/x"
+        return [own, *(bool(home.document_here(name)) for name in names)]
+
+    assert taken() == [True, True, True]
+    _theirs(shared / "nvcr.io")
+    _theirs(shared / "evidence")
+    won = taken()
+    tally("another login of the controller: a file in the place of a name", 3, sum(won))
+    assert won == [False, False, False]
+    assert image._of_here("./nvcr.io/x")["said"] == "nvcr.io/x", "a person has named the file"
 
 
 @needs_root

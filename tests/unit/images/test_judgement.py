@@ -194,6 +194,7 @@ def test_of_one_gap_there_is_one_finding_and_of_a_cache_none() -> None:
     "requires",
     [
         [],
+        ["transformers==" + "9" * 5000],
         ["torch==2.11.0"],
         ["transformers"],
         ["transformers>=9; extra == 'x'"],

@@ -176,7 +176,7 @@ def test_a_changed_bundle_is_refused(site: Site) -> None:
 
 
 def test_a_signature_does_not_speak_to_the_terminal(site: Site) -> None:
-    """ssh-keygen quotes the name of its hash, and lets CR, BEL and BS through: an error became `serial 9: 3 changes`."""
+    """ssh-keygen quotes the name of its hash, and lets CR, BEL and BS through: an error looked like a success."""
     kind = b"x\r\x07serial 9: 3 changes\x08"
     public = base64.b64decode((site.folder / "ours.pub").read_text().split()[1])
     parts = (public, b"gb10-fleet-pull", b"", kind, b"none")
