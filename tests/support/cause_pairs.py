@@ -186,6 +186,7 @@ PAIRS: list[tuple[str, str, str]] = [
     ("compile_failed",
      "RuntimeError: Error building extension 'batch_prefill_with_kv_cache': [1/5] nvcc -c batch_prefill.cu",
      "INFO: Building extension module batch_prefill_with_kv_cache, 0 failed"),
+    ("kernel_fault", "CUDA error: the launch timed out and was terminated", "INFO: kernels launched, 0 failed"),
     ("peer_lost",
      'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: '
      "Broken pipe",

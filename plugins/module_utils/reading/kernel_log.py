@@ -53,7 +53,7 @@ KINDS = (
         r"([Hh]eartbeat timed out|GSP Timeout|GSP RPC [Tt]imeout|rpcRecvPoll timed ?out|GSP-CrashCat Report|"
         r"GPU (?:is likely|may be) in a bad state|PMU has halted|sanity check failed 0xf|failed with status 0x0000000f|"
         r"API_GPU_ATTACHED_SANITY_CHECK failed|Timeout (?:GPU not|polling GPU) back on|GPU is present on the bus|"
-        r"SEC_FAULT lockdown detected|uvm encountered global fatal error|"
+        r"SEC_FAULT lockdown detected|uvm encountered global fatal error|GPU is probably locked|"
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
     ("xid", r"\ANVRM: (Rate limiting GSP RPC error prints)"),
@@ -277,7 +277,7 @@ XIDS_IN_WORDS = {
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
     "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
-    "[NV_ERR_GPU_IS_LOST]": "79", "[NV_ERR_RESET_REQUIRED]": "154",
+    "[NV_ERR_GPU_IS_LOST]": "79", "[NV_ERR_RESET_REQUIRED]": "154", "GPU is probably locked": "8",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")

@@ -227,6 +227,7 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
          "critical temperature reached"),
         ("NVRM: GPU0 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 diff 6", "xid", "119"),
         ("NVRM: _kgspRpcRecvPoll: GSP RPC timeout, function 76", "xid", "119"),
+        ("NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7", "xid", "8"),
         ("              NVRM: fallen off the bus and is not responding to commands.", "xid", "79"),
         ("NVRM: The NVIDIA GPU 000f:01:00.0\nNVRM: (PCI ID: 10de:2e12) installed in this system has\n"
          "NVRM: fallen off the bus and is not responding to commands.", "xid", "79"),
