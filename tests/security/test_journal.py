@@ -42,7 +42,7 @@ with socket.socket(socket.AF_UNIX) as own:
     own.sendall(b"gb10-vllm\\ngb10-vllm-chat.service\\n6\\n0\\n0\\n0\\n0\\nthe end\\n")
 """
 )
-# The last line is waited for: journald reads when it comes to it.
+# The last line is waited for: journald reads when it comes to it, and knows no unit of a process that is gone by then.
 SCRIPT = """
 mount -t tmpfs none /run && mkdir -p /run/log/journal /run/systemd/journal /run/systemd/journald.conf.d
 echo "[Journal]\nRateLimitBurst=$2" >/run/systemd/journald.conf.d/limit.conf
@@ -50,8 +50,10 @@ echo "[Journal]\nRateLimitBurst=$2" >/run/systemd/journald.conf.d/limit.conf
 within() {{ for _ in $(seq 200); do "$@" && return; sleep 0.05; done; return 1; }}
 said() {{ journalctl -D /run/log/journal _SYSTEMD_UNIT=gb10-vllm-chat.service -o json --no-pager; }}
 whole() {{ said | grep -q '"the end"'; }}
-within test -S /run/systemd/journal/stdout && {python} -c "$1" && within whole && said
-code=$?; kill $journald; wait $journald; exit $code
+exec 3<&0
+within test -S /run/systemd/journal/stdout && {{ {python} -c "$1
+import time; time.sleep(60)" <&3 & within whole && said; }}
+code=$?; kill $! $journald; wait $journald; exit $code
 """
 
 
