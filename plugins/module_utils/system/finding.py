@@ -157,7 +157,7 @@ _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|n
 
 
 def unadvised(text: str) -> str:
-    """Words of a stranger, such as a switch or whoever made a model: none stand behind `Fix:`, as ours do."""
+    """Words of a stranger, such as a host, a switch or whoever made a model: none stand behind `Fix:`, as ours do."""
     return FIX.sub("fix,", text)
 
 
@@ -174,7 +174,7 @@ def from_failure(
     ``cluster`` is what a --limit names to leave the host out together with its cluster, of ``size`` hosts (0: nobody
     knows). ``others``: whether there are hosts besides to go on with.
     """
-    said = FIX.sub("fix,", _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
+    said = unadvised(_BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
     text = text[-_JUDGED:]
     if not answered and (ours := next((each for each in _BEFORE_LOGIN if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import FIX
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import FIX, unadvised
 
 # Of a host itself within our text: the name of a unit or interface, an address. It is a word that no shell changes.
 _VALUE = r"\w[\w.:%@-]{0,63}"
@@ -36,7 +36,7 @@ def ours(host: str, said: Any) -> Any:
     if isinstance(way := found.get("way_out"), str) and isinstance(text := found.get("text"), str):
         if way and not _known().fullmatch(way):
             text, found["way_out"] = f"{text} ({host} says: {way})", UNKNOWN
-        found["text"] = FIX.sub("fix,", text)
+        found["text"] = unadvised(text)
     return found
 
 
@@ -51,7 +51,7 @@ def plain(said: Any) -> Any:
 
 def _plain(line: str) -> str:
     text, fix, way = line.rpartition("Fix: ")
-    return f"{FIX.sub('fix,', text)}{fix}{way}" if _known().fullmatch(way) else FIX.sub("fix,", line)
+    return f"{unadvised(text)}{fix}{way}" if _known().fullmatch(way) else unadvised(line)
 
 
 def quotable(facts: Any) -> Any:

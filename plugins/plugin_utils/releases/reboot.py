@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log as kernel_lines
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import FIX
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 Fault = dict[str, str]  # id, fact, way_out
@@ -67,7 +67,7 @@ def _rails(after: Mapping[str, Any], before: Mapping[str, Any], kernel_log: str)
     down = [rail["netdev"] for rail in before["rails"] if rail["carrier"] and rail["netdev"] in now]
     down = [netdev for netdev in down if not now[netdev]["carrier"]]
     if gone and _latched(kernel_log):
-        said = FIX.sub("fix,", kernel_log.strip().splitlines()[0])
+        said = unadvised(kernel_log.strip().splitlines()[0])
         fact = f"{', '.join(gone)} left the PCIe bus, and the kernel says why: {said}"
         yield _fault("slot_power", fact, " ".join(known["cold_power_pull"].split()))
     elif gone:

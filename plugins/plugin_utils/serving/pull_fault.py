@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import FIX
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 WAYS_OUT = {
@@ -39,7 +39,7 @@ def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
     if pulled.get("rc") == 0:
         return None
     said = " ".join(str(pulled.get("stderr") or pulled.get("msg") or pulled.get("stdout") or "it says nothing").split())
-    said = FIX.sub("fix,", _QUERY.sub(r"\1", said)[-_JUDGED:])  # our own way out stands behind it
+    said = unadvised(_QUERY.sub(r"\1", said)[-_JUDGED:])  # our own way out stands behind it
     for known in catalog.load("units")["docker_said"]["pull"]:
         if found := re.search(known["value"], said, re.IGNORECASE):
             way_out = WAYS_OUT[known["verdict"]].replace("REGISTRY", registry(image))
