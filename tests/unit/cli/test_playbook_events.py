@@ -83,7 +83,8 @@ def test_who_hangs_in_a_task_is_known(play: Play) -> None:
 
     hangs = {"name": "Hang", "ansible.builtin.command": "sleep 60", "when": "inventory_hostname == 'spark-b'"}
     _, report = play(said("hello"), hangs, watch=watch, cancel=lambda: not Counter(there) - Counter(heard))
-    assert report.canceled and report.busy | report.troubles.keys() == {"spark-b"}
+    # Its task may hear of the end before Ansible does: then it has failed.
+    assert report.busy | report.troubles.keys() == {"spark-b"}
 
 
 def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
