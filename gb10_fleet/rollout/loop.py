@@ -35,7 +35,6 @@ from gb10_fleet.rollout.written import GOOD, first_line, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
-_IMPORT = "import_playbook"
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
 # Alerts of hosts and their clusters wait, in each step for an hour at most: then a host that failed is told of.
 WAIT, WAIT_NO_LONGER = (
@@ -397,29 +396,24 @@ def _wave_file(recipe: Recipe, folder: Path, run: str) -> Path:
     return (theirs.parent if theirs else folder) / f".gb10-{run}.yml"
 
 
-class _Unsafe(str):
-    """What Ansible takes for no template."""
+class _Unsafe(dict[str, Any]):
+    """Variables of which Ansible takes none for a template."""
 
 
 class _Dumper(yaml.SafeDumper):
     """With a word for that."""
 
 
-_Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!unsafe", str(text)))
+_Dumper.add_representer(_Unsafe, lambda dumper, variables: dumper.represent_mapping("!unsafe", variables))
 
 
 def playbook_of(plays: Sequence[Mapping[str, Any]]) -> str:
     """The playbook of a wave. No variable of an import is a template: a journal has words of hosts."""
-    safe = [{**play, "vars": _unsafe(play["vars"])} if {_IMPORT, "vars"} <= play.keys() else play for play in plays]
+    safe = [
+        {**play, "vars": _Unsafe(play["vars"])} if "vars" in play and "import_playbook" in play else play
+        for play in plays
+    ]
     return yaml.dump(safe, Dumper=_Dumper, sort_keys=False)
-
-
-def _unsafe(value: Any) -> Any:
-    if isinstance(value, str):
-        return _Unsafe(value) if "{" in value else value
-    if isinstance(value, Mapping):
-        return {key: _unsafe(item) for key, item in value.items()}
-    return [_unsafe(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 # -- beginnings ------------------------------------------------------------------------------------------------------

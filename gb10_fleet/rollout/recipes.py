@@ -273,8 +273,8 @@ def _changed(record: Mapping[str, Any]) -> dict[str, set[str]]:
     were at work, the other one does: else a pair whose run was cut would go back by half.
     """
     begun = [host for host in hosts_of(record) if host["started"]]
-    named = Counter(role for host in begun for role in _roles(host))
-    shared = {role for role, hosts in named.items() if hosts >= min(2, len(begun) - 1)}
+    voices = Counter(role for host in begun for role in _roles(host))
+    shared = {role for role, hosts in voices.items() if hosts >= min(2, len(begun) - 1)}
     cut = record["attempt"] > 1 or record["ended"] is None
     return {host["host"]: _roles(host) or (shared if cut or host["state"] != "done" else set()) for host in begun}
 

@@ -27,6 +27,7 @@ _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 _RATE = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(G|M)(?:bps)?(?:-.*)?")
 _BYTES, _SECONDS, _ROWS, _TEXT, _LARGEST = 8 * 2**20, 30.0, 4096, 1200, 2**63
 _WHOLE_S = 60.0  # for all commands of one connection; a reading has ten, and takes some seconds
+_SAID = 200  # characters of an error
 STEP_S = 10.0  # the same where a port is set or looked at: three commands at most
 # Settings of a port that a plan may change, as RouterOS calls them.
 SETTINGS = (
@@ -121,7 +122,7 @@ class Session:
         try:
             said = list(self._api(command, **words))
         except TrapError as error:
-            raise Refused(unadvised(printable(str(error.message))[:200])) from None
+            raise Refused(_plain(error.message, _SAID)) from None
         except Silent:
             raise
         except Exception as error:  # the library trusts what it reads, so a stranger's words may end it in any way
@@ -247,14 +248,19 @@ def _encrypted(sock: socket.socket, certificate: str) -> ssl.SSLSocket:
 
 def _reason(error: Exception) -> str:
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return unadvised(printable(str(said))[:200])
+    return _plain(said, _SAID)
+
+
+def _plain(words: Any, most: int) -> str:
+    """Words of the switch: text, and none behind a `Fix:` of ours."""
+    return unadvised(printable(str(words))[:most])
 
 
 def _text(value: Any) -> str:
     """RouterOS's own words: the library has made truth and numbers of some."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return unadvised(printable(str(value))[:_TEXT])
+    return _plain(value, _TEXT)
 
 
 def _number(text: str | None) -> int | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -63,9 +62,7 @@ class World:
 
     def play(self, order: Order, **_: Any) -> tuple[Outcome, Report]:
         hosts = Path(str(order.limit)[1:]).read_text().split()
-        plays = [
-            item.get("import_playbook", item.get("name")) for item in yaml.safe_load(Path(order.playbook).read_text())
-        ]
+        plays = [item.get("import_playbook", item.get("name")) for item in DataLoader().load_from_file(order.playbook)]
         self.calls.append((plays, hosts))
         self.orders.append(order)
         self.stop()
