@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.filter import fabric
+from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import pings, rounds
@@ -162,6 +163,13 @@ def test_the_first_host_is_the_server() -> None:
             for end in tests[host]:
                 if end["name"].startswith(f"{host}:") and f"--{other}:" in end["name"]:
                     assert end["end"] == "server"
+
+
+def test_no_message_is_larger_than_what_every_healthy_gb10_has_passed() -> None:
+    # The claim large_messages_fail of catalog/thresholds.yml; by hand the module takes the same size.
+    [tests] = rounds(cluster("pair", 2))
+    planned = {test["message_bytes"] for ends in tests.values() for test in ends}
+    assert planned == {ib_write_bw.TEST["message_bytes"]["default"]} == {65536}
 
 
 def test_pings_fill_the_mtu() -> None:

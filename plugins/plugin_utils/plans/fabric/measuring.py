@@ -35,7 +35,7 @@ def rounds(
     fabric: ClusterFabric,
     *,
     qps: int = 4,
-    message_bytes: int = 1048576,
+    message_bytes: int = 65536,
     duration_s: int = 10,
     qp_timeout: int = 14,
 ) -> list[dict[str, list[dict[str, Any]]]]:
