@@ -195,7 +195,7 @@ def test_the_time_without_service_of_a_single_replica_is_its_load(
 def test_without_the_drain_a_stop_is_noticed(both: Services, capsys: pytest.CaptureFixture[str]) -> None:
     """So what the tests above count can be seen at all. The last test: the replica stays down."""
     fleet, _ = both
-    caller = Caller(real_fleet.settings(fleet, PROMPTS, clients=["stream", "whole"] * 4))
+    caller = Caller(real_fleet.settings(fleet, PROMPTS, clients=["stream"] * 8))  # one is under way at any moment
     real(fleet, "spark-b").stop(CHAT)
     tally = caller.end()
     said_to(capsys, f"a stop without the drain: {tally}")
