@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -230,14 +230,10 @@ def _line(way: str, points: Sequence[tuple[float, float]], label: float) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>{dots}{name}'
 
 
-def _apart(wanted: dict[str, float], distance: float = 14) -> dict[str, float]:
+def _apart(wanted: dict[str, float]) -> dict[str, float]:
     """Heights of labels, moved down where they would lie on each other."""
     placed: dict[str, float] = {}
     previous = -math.inf
-    for way in sorted(wanted, key=_by(wanted)):
-        previous = placed[way] = max(wanted[way], previous + distance)
+    for way in sorted(wanted, key=wanted.__getitem__):
+        previous = placed[way] = max(wanted[way], previous + 14)
     return placed
-
-
-def _by(heights: dict[str, float]) -> Callable[[str], float]:
-    return lambda way: heights[way]

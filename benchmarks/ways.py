@@ -129,7 +129,7 @@ class Workplace:
             raise ValueError(f"{differing[0]} is asked for another state than the others; the ways know one for all")
         state = self._write("desired.json", json.dumps(same))
         floor = self._in_parallel("floor", {host: desired.floor(state) for host, state in wanted.items()})
-        pyinfra = self._pyinfra(state)
+        pyinfra = self._pyinfra()
         play = ("ansible-playbook", "-i", str(self.inventory), "-e", f"@{state}", str(HERE / "idiomatic.yml"))
         nothing = self._write("defaults.cfg", f"[defaults]\ncollections_path = {ROOT / 'collections'}\n")
         plugins = self.rivals / "mitogen" / "ansible_mitogen" / "plugins" / "strategy"
@@ -173,7 +173,7 @@ class Workplace:
             *("-o", "BatchMode=yes", "-i", key),
         ]
 
-    def _pyinfra(self, state: Path) -> tuple[str, ...]:
+    def _pyinfra(self) -> tuple[str, ...]:
         options = dict(option.removeprefix("-o").split("=", 1) for option in self._common())
         data = {
             "ssh_user": self.variables["ansible_user"],

@@ -64,12 +64,10 @@ class Stand:
         return next(row for row in self.tables["/interface/ethernet"] if row["name"] == name)
 
 
-def stand(state: str, accounts: Mapping[str, str], shift: int = 0, **more: Any) -> Stand:
-    """The stand-in of a recorded state. `shift`: other internal ids, as another switch of the same model has."""
+def stand(state: str, accounts: Mapping[str, str], **more: Any) -> Stand:
+    """The stand-in of a recorded state."""
     content = json.loads((STATES / f"{state}.json").read_text(encoding="utf-8"))
     tables = {path: rows for path, rows in content.items() if path.startswith("/")}
-    for row in (row for rows in tables.values() for row in rows if ".id" in row):
-        row[".id"] = f"*{int(row['.id'][1:], 16) + shift:X}"
     return Stand(tables, accounts, **more)
 
 

@@ -88,10 +88,10 @@ def recipe_files(releases: Sequence[Release] = RELEASES) -> dict[str, str]:
     }
 
 
-def smbios(firmware: Mapping[str, str], uefi: str = "R:1.110.13") -> bytes:
+def smbios(firmware: Mapping[str, str]) -> bytes:
     """The table of a board: structures of type 45 (DSP0134). It has no TPM, as no Spark's has."""
     rows = [
-        ("UEFI", uefi),
+        ("UEFI", "R:1.110.13"),
         ("FLASH", f"SBP:R:{firmware['SOCFW']}"),
         ("EC Firmware", firmware["EC"]),
         *(("PD Firmware", f"PD{port} FW1: {firmware['USBPD'].removeprefix('0.')}, FW2: 4.10") for port in (0, 1)),

@@ -209,10 +209,10 @@ def _proven(given: Mapping[str, Any], what: str) -> IO[bytes]:
     return copy
 
 
-def builder(run: Command = command) -> Builder:
+def builder() -> Builder:
     """What this host has for a build."""
     memory = lines(System())
-    done = run(["docker", "buildx", "version"])
+    done = command(["docker", "buildx", "version"])
     version = _BUILDX.search(done.stdout) if done.returncode == 0 else None
     stores = [os.statvfs(existing(Path(each))) for each in _STORES if Path(each).exists() or each == _STORES[0]]
     return Builder(
@@ -221,7 +221,7 @@ def builder(run: Command = command) -> Builder:
         cores=os.cpu_count() or 1,
         free_bytes=min(each.f_bavail * each.f_frsize for each in stores),
         buildx=version.group(1) if version else None,
-        serving=serving(run),
+        serving=serving(),
     )
 
 

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
     LISTEN,
-    PROC,
     accepted_by,
     end,
     sockets,
@@ -22,13 +20,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ru
 DOCKER_DEADLINE_S = 10.0
 
 
-def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
+def listens(process: int, address: str, port: int) -> bool:
     """Return whether a process is the one that listens at an address."""
-    own = sockets_of([process], proc)
-    return any(each.mark in own for each in sockets([end(address, port)], state=LISTEN, proc=proc))
+    own = sockets_of([process])
+    return any(each.mark in own for each in sockets([end(address, port)], state=LISTEN))
 
 
-def of_container(name: str, run: Runner, proc: Path = PROC) -> Owner:
+def of_container(name: str, run: Runner) -> Owner:
     """Return whether the other end of a connection is a process of a container."""
 
     def is_its_own(connection: socket.socket) -> bool:
@@ -36,6 +34,6 @@ def of_container(name: str, run: Runner, proc: Path = PROC) -> Owner:
         process = done.stdout.strip()
         if done.rc != 0 or not process.isdigit() or process == "0":
             return False
-        return accepted_by(int(process), connection, proc)
+        return accepted_by(int(process), connection)
 
     return is_its_own

@@ -168,10 +168,10 @@ class Declared:
 
 
 @cache
-def declared_variables(root: Path | None = None) -> Declared:
+def declared_variables() -> Declared:
     """The main options of every roles/*/meta/argument_specs.yml, read once."""
     roles = {}
-    for path in sorted((root or collection_root()).glob("roles/*/meta/argument_specs.yml")):
+    for path in sorted(collection_root().glob("roles/*/meta/argument_specs.yml")):
         main = read(path).get("argument_specs", {}).get("main", {})
         roles[path.parents[1].name] = dict(main.get("options") or {})
     return Declared(roles)

@@ -15,9 +15,9 @@ def is_asleep(wish: ShownWish) -> bool:
     return wish.get("who") == ON_DEMAND
 
 
-def said_of(wish: ShownWish, me: str | None = None) -> str:
-    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for. `me`: else of this run."""
+def said_of(wish: ShownWish) -> str:
+    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for."""
     if is_asleep(wish):
         return "asleep, starts when asked"
-    who = "you" if wish["who"] == (me or RUN.partition(" ")[0]) else wish["who"]
+    who = "you" if wish["who"] == RUN.partition(" ")[0] else wish["who"]
     return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

@@ -257,7 +257,7 @@ def words(version: str | None, args: Sequence[str]) -> Words:
             fact = f"{word!r} belongs to no flag"
             read.wrong.append(("stray_word", fact, "quote values that hold a space, and name the model once"))
             continue
-        name, equals, value = _split(word, rest)
+        name, equals, value = _split(word)
         head, dot, path = name.partition(".")
         canonical, negated, flag = _lookup(version, near, head, read)
         least, most = (1, 1) if dot else _COUNTS.get(flag["kind"], (1, 1))
@@ -288,7 +288,7 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word)
 
 
-def _split(word: str, rest: list[str]) -> tuple[str, bool, str]:
+def _split(word: str) -> tuple[str, bool, str]:
     """Name (underscores are dashes up to the first dot), whether `=` follows, value; -O3 is --optimization-level 3."""
     name, equals, value = word.partition("=")
     if name.startswith("-O") and not name.startswith("--"):

@@ -444,8 +444,8 @@ def _misfits(
     return frozenset(
         package.name
         for package in open_
-        for version, groups in found.get(package.name, {}).items()
-        if package.name not in versions and not rebuilds.fits(version, groups, versions)
+        for groups in found.get(package.name, {}).values()
+        if package.name not in versions and not rebuilds.fits(groups, versions)
     )
 
 

@@ -91,7 +91,7 @@ def choose(wanted: Mapping[str, str], offers: Offers) -> dict[str, str]:
     return chosen
 
 
-def fits(version: str, groups: Groups, wanted: Mapping[str, str]) -> bool:
+def fits(groups: Groups, wanted: Mapping[str, str]) -> bool:
     """Return whether what an installed version depends on agrees with the exact versions of the transaction."""
     allowed = {name: [each] for name, each in wanted.items() if each and not each.endswith("*")}
     return _unmet(groups, allowed) is None

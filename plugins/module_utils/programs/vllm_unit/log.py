@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -50,8 +50,8 @@ MOST_STEPS = 1000  # of a phase that are told: each is an event, and whatever co
 class Log:
     """Follows what vLLM writes: the phase that it is in, what went wrong, and the last lines."""
 
-    def __init__(self, config: Config, secrets: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-        self.config, self.secrets, self.clock = config, secrets, clock
+    def __init__(self, config: Config, secrets: Sequence[str]) -> None:
+        self.config, self.secrets, self.clock = config, secrets, time.monotonic
         self.phase = "formation"
         self.percent = ""
         self.steps = 0  # of this phase

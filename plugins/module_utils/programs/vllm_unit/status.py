@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +52,8 @@ class Status:
     begin anew.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        notify: Notify,
-        digest: str,
-        clock: Callable[[], float] = time.monotonic,
-        unit: str = "gb10-vllm",
-    ) -> None:
-        self.path, self.notify, self.clock, self.unit = path, notify, clock, unit
+    def __init__(self, path: Path, notify: Notify, digest: str, unit: str = "gb10-vllm") -> None:
+        self.path, self.notify, self.unit = path, notify, unit
         former = document_in(path)
         same = former.get("settings") == digest
         load_s = former.get("load_s")
@@ -75,10 +68,10 @@ class Status:
         self.phases: dict[str, float] = {}
         self.warm: dict[str, Any] | None = None  # how this start is, where a warm cache is wished
         self.remark: dict[str, str] | None = None  # what is not as it should be, though it runs
-        self.entered = clock()
+        self.entered = time.monotonic()
 
     def enter(self, phase: str, text: str) -> None:
-        now = self.clock()
+        now = time.monotonic()
         if self.phase and phase != self.phase:
             self.phases[self.phase] = round(self.phases.get(self.phase, 0.0) + now - self.entered, 1)
         if phase != self.phase:
@@ -114,13 +107,13 @@ class Status:
     def fail(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failures += 1
         if failure.verdict not in OUTSIDE:
-            self.faults.append(self.clock())
+            self.faults.append(time.monotonic())
         self._keep(failure, lines)
         self.enter("failed", str(failure))
 
     def gives_up(self, most: int, within_s: float) -> bool:
         """Tell whether it has failed too often by itself; then forget it: whoever starts it next has mended it."""
-        self.faults = [at for at in self.faults if self.clock() - at < within_s]
+        self.faults = [at for at in self.faults if time.monotonic() - at < within_s]
         spent = len(self.faults) >= most
         if spent:
             self.faults = []

@@ -78,7 +78,7 @@ def test_what_is_offered_nowhere_is_left_to_apt() -> None:
 )  # fmt: skip
 def test_relations(relation: str, version: str, met: bool) -> None:
     groups = rebuilds.parse(stanza("x", "1", relation))["x"]["1"]
-    assert rebuilds.fits("1", groups, {"aa": version}) == met
+    assert rebuilds.fits(groups, {"aa": version}) == met
 
 
 CONSENT = {"driver_allow_move": True}
