@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import NO_MORE, Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, keyed
@@ -299,3 +300,22 @@ def hung_up(connection: socket.socket) -> bool:
             while connection.recv(4096):
                 pass
         return True
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Callable[..., list[Host]]]:
+    made: list[Host] = []
+
+    def make(size: int = 1, **other: Any) -> list[Host]:
+        port = free_port()
+        made.extend(Host(tmp_path / f"host{rank}", rank, size, port, **other) for rank in range(size))
+        return made[-size:]
+
+    yield make
+    for host in made:
+        if host.life:
+            host.docker.with_name("deaf").unlink(missing_ok=True)
+            host.life.stop()
+    for host in made:
+        if host.life:
+            host.thread.join(SLOW_S)

@@ -30,16 +30,8 @@ HAND = {
     "attention": [{"kind": "full", "layers": 40, "kv_heads": 8, "key_dim": 128, "value_dim": 128}],
 }
 
+pytestmark = pytest.mark.usefixtures("no_hub")
 CLI = CliRunner()
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And no cache of the hub but an empty one."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def test_all_models_fit_the_terminal() -> None:

@@ -16,6 +16,7 @@ from gb10_fleet import cli
 from gb10_fleet.playbook import Outcome
 from tests.support.service_plans import view
 
+pytestmark = pytest.mark.usefixtures("no_hub")
 EXAMPLES = Path(__file__).parents[3] / "inventory/example"
 EMBED = "Qwen/Qwen3-Embedding-0.6B"
 SMALL = {  # as its config.json says it
@@ -23,14 +24,6 @@ SMALL = {  # as its config.json says it
     "vocabulary": 151669, "query_heads": 16,
     "attention": [{"kind": "full", "layers": 28, "kv_heads": 8, "key_dim": 128, "value_dim": 128}],
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def planned(tmp_path: Path, *words: str, model: str = EMBED, **facts: Any) -> tuple[int, dict[str, Any], str]:

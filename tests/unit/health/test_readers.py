@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
     Notes,
@@ -36,6 +36,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     quoted,
     text_of,
 )
+
+from tests.support.monitored import SetClock
 
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.142\n"
@@ -601,14 +603,6 @@ End-Date: 2026-11-21  07:00:09
 XID_79 = "NVRM: Xid (PCI:000f:01:00): 79, pid=1"
 
 
-class SteadyClock(Clock):
-    def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
-
-    def now(self) -> float:
-        return self.now_s
-
-
 def test_lines_of_this_boot_stand_by_the_clock_that_nobody_sets(tmp_path: Path) -> None:
     """Somebody set the clock two hours ahead, and back again."""
     now_s, up_s, boot = 1_795_420_800.0, 9000.0, "b" * 32
@@ -628,7 +622,7 @@ def test_lines_of_this_boot_stand_by_the_clock_that_nobody_sets(tmp_path: Path) 
     def journal(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
         return Completed(tuple(argv), 0, "\n".join(map(json.dumps, lines)) if "_TRANSPORT=kernel" in argv else "")
 
-    host = HostReader(System(tmp_path, journal, clock=SteadyClock(up_s)), time_of_day=lambda: now_s)
+    host = HostReader(System(tmp_path, journal, clock=SetClock(up_s)), time_of_day=lambda: now_s)
     events = kernel_log.read_events(host, now_s - up_s)
     assert [(event["kind"], now_s - event["at_s"]) for event in events] == [("panic", 600), ("xid", 300)]
 

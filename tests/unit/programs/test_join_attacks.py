@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +22,15 @@ from tests.support.vllm_unit import (
     SLOW_S,
     Host,
     Speaker,
-    free_port,
     hello_of,
+    hosts,
     hung_up,
     knock,
     wait_until,
 )
 
+__all__ = ["hosts"]  # the fixture
 SEEN = b"f" * 64  # a checksum of another connection
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Callable[..., list[Host]]]:
-    made: list[Host] = []
-
-    def make(size: int = 1, **other: Any) -> list[Host]:
-        port = free_port()
-        made.extend(Host(tmp_path / f"host{rank}", rank, size, port, **other) for rank in range(size))
-        return made[-size:]
-
-    yield make
-    for host in made:
-        if host.life:
-            host.life.stop()
-    for host in made:
-        if host.life:
-            host.thread.join(SLOW_S)
 
 
 def lines_of(host: Host) -> list[bytes]:

@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,32 +39,15 @@ from tests.support.vllm_unit import (
     SPOKEN,
     Host,
     Speaker,
-    free_port,
     hello_of,
+    hosts,
     hung_up,
     in_a_process,
     knock,
     wait_until,
 )
 
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Callable[..., list[Host]]]:
-    made: list[Host] = []
-
-    def make(size: int = 1, **other: Any) -> list[Host]:
-        port = free_port()
-        made.extend(Host(tmp_path / f"host{rank}", rank, size, port, **other) for rank in range(size))
-        return made[-size:]
-
-    yield make
-    for host in made:
-        if host.life:
-            host.docker.with_name("deaf").unlink(missing_ok=True)
-            host.life.stop()
-    for host in made:
-        if host.life:
-            host.thread.join(SLOW_S)
+__all__ = ["hosts"]  # the fixture
 
 
 # -- one host ----------------------------------------------------------------------------------------------------------

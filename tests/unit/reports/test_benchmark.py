@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import Load, Sampling
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
@@ -22,6 +22,7 @@ from tests.support.attacker import tally
 from tests.support.fitting import misfit
 from tests.support.load_figures import GPT, HEALTHY, Readings, readings, result
 from tests.support.proofs import NOW
+from tests.support.world import NoClock
 
 SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
@@ -312,17 +313,6 @@ def test_the_prefix_cache_is_that_of_the_load_alone() -> None:
     assert serving_load.prefix_cache("", after) is None
 
 
-class Ticking(Clock):
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
     read = threading.Event()
     rows = iter(["2418, 86, 68, 96, 0x0, 580.142"] * 3)
@@ -341,7 +331,7 @@ def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
     def ask(path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
         return Reply(200, answers[path].pop(0))
 
-    found = serving_load.measure(LOAD, Sampling(80, 2, 5, 0.0), ask, run, Ticking())
+    found = serving_load.measure(LOAD, Sampling(80, 2, 5, 0.0), ask, run, NoClock())
     assert misfit("serving_load", found) is None
     assert len(found["readings"]) >= 4
     load = found["load"]
@@ -356,7 +346,7 @@ def test_a_host_without_load_reads_until_it_was_busy(rows: str, wanted: int) -> 
     def run(argv: Sequence[str], _stdin: str | None, _seconds: float) -> Completed:
         return Completed(tuple(argv), 0, f"2418, 86, 68, {next(said)}, 0x0, 580.142")
 
-    found = serving_load.measure(None, Sampling(80, 2, 5), None, run, Ticking())
+    found = serving_load.measure(None, Sampling(80, 2, 5), None, run, NoClock())
     assert (found["load"], len(found["readings"])) == (None, wanted)
 
 

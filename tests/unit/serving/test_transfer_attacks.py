@@ -35,17 +35,12 @@ from tests.support.model_daemon import (
     image,
     needs_rsync,
     quiet,
+    run_folder,
     take,
 )
 
+__all__ = ["run_folder"]  # the fixture
 FOLDER = f"huggingface/hub/models--{MODEL.replace('/', '--')}"
-
-
-@pytest.fixture(autouse=True)
-def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(host_files, "RUN", tmp_path / "run")
-    monkeypatch.setattr(host_files, "DOCKER", tmp_path)
-    return tmp_path / "run"
 
 
 @pytest.fixture
