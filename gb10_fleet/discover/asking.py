@@ -35,11 +35,6 @@ class Answer:
     silence: str = ""
 
 
-def check_user(user: str | None) -> None:
-    if user is not None and not _USER.match(user):
-        raise BadPlace(f"{output.printable(user)}: no name of a user")
-
-
 def ask(
     keys: Mapping[Place, Keys],
     user: str | None,
@@ -52,7 +47,8 @@ def ask(
 
     Only the key that the scan saw is taken: who answers now with another one is another machine.
     """
-    check_user(user)
+    if user is not None and not _USER.match(user):
+        raise BadPlace(f"{output.printable(user)}: no name of a user")
     message = transport.Message(verbs.request("drift", check=True, facts={"paths": []}))
     with tempfile.TemporaryDirectory(prefix="gb10-discover-") as folder:
         known_hosts = Path(folder) / "known_hosts"

@@ -353,7 +353,8 @@ class _Up:
             raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
         outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
-        if outcome is Outcome.failed and _wants_token(report) and not (home.inventory() / _HUB).exists():
+        unauthorized = any("unauthorized: " in text for texts in report.messages.values() for text in texts)
+        if outcome is Outcome.failed and unauthorized and not (home.inventory() / _HUB).exists():
             self._tell(report, home.inventory())
             _keep_token(
                 self.person.secret(
@@ -428,10 +429,6 @@ def _wanted_passwords(report: Report) -> Sequence[str]:
     if "permission" in found:
         return passwords.CONNECTION, passwords.BECOME
     return (passwords.BECOME,) if "no_sudo" in found else ()
-
-
-def _wants_token(report: Report) -> bool:
-    return any("unauthorized: " in text for texts in report.messages.values() for text in texts)
 
 
 def _keep_token(token: str) -> None:

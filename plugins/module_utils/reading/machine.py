@@ -64,7 +64,7 @@ def read_facts(host: HostReader, paths: Sequence[str]) -> MachineFacts:
         "product": read_product(host),
         "root": host.system.privileged,
         "disks": read_disks(host, paths),
-        "sysctls": read_sysctls(host),
+        "sysctls": {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS},
         "machine_digest": read_machine_digest(host),
     }
 
@@ -111,7 +111,3 @@ def read_disks(host: HostReader, paths: Sequence[str]) -> list[Disk]:
         size, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
         disks.append({"mount": mount, "size_bytes": size, "free_bytes": free})
     return disks
-
-
-def read_sysctls(host: HostReader) -> dict[str, int | None]:
-    return {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS}

@@ -119,7 +119,7 @@ def read_facts(host: HostReader) -> SoftwareFacts:
         "apt_sources": read_apt_sources(host, database),
         "docker": read_docker(host, packages),
         "other_docker": other_docker.read_others(host, database),
-        "oom_daemons": read_oom_daemons(host),
+        "oom_daemons": [name for name in OOM_DAEMONS if host.path(f"{_RUNNING}{name}.service").is_symlink()],
         "join_key": read_join_key(host),
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
@@ -216,7 +216,3 @@ def _phase_of(host: HostReader, unit: str) -> str | None:
     """In the words of the unit; they outlive it, and then they say nothing."""
     phase = document(host.read(f"/run/{unit}/status.json")).get("phase")
     return phase if isinstance(phase, str) and re.match(_PHASE, phase) else None
-
-
-def read_oom_daemons(host: HostReader) -> list[str]:
-    return [name for name in OOM_DAEMONS if host.path(f"{_RUNNING}{name}.service").is_symlink()]

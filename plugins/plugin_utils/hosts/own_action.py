@@ -146,7 +146,8 @@ def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any
     if action._task.vars.get(_BRIEF):
         status = {key: answer[key] for key in _STATUS if isinstance(answer.get(key), int)}
         answer = {**status, **{key: str(answer[key])[-SHOWN:] for key in _WORDS if key in answer}}
-    answer |= _shown_plainly(answer)
+    # What Ansible shows of it: no words of a host stand as our advice.
+    answer |= {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
@@ -196,11 +197,6 @@ def sound(stdout: str) -> dict[str, Any]:
         clean = {key: said for key, said in clean.items() if key not in _NOTICES}
         clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]
     return clean
-
-
-def _shown_plainly(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What Ansible shows of it: no words of a host stand as our advice."""
-    return {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
 
 
 def _is_order(key: str) -> bool:

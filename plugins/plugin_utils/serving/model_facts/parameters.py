@@ -189,17 +189,14 @@ def _width(layer: Layer, hidden: int) -> int:
 
 
 def _expert(config: Fields, hidden: int, matrices: int) -> int:
-    return matrices * (_expert_hidden(config) or hidden) * _expert_width(config)
+    # Numbers of a token that the experts see, where these are fewer than the model's.
+    seen = config.whole("moe_latent_size", "moe_hidden_size", "routed_expert_hidden_size")
+    return matrices * (seen or hidden) * _expert_width(config)
 
 
 def _expert_width(config: Fields) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
     return config.layered(*names, *_WIDTH)
-
-
-def _expert_hidden(config: Fields) -> int:
-    """Numbers of a token that the experts see, where these are fewer than the model's."""
-    return config.whole("moe_latent_size", "moe_hidden_size", "routed_expert_hidden_size")
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:
