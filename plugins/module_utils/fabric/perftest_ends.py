@@ -20,6 +20,7 @@ from typing import Any, Callable
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import sockets_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.arguments import MEASURING, check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.system.children import Child, Children
 
@@ -43,18 +44,10 @@ Counters = Callable[[str, int], Mapping[str, int]]  # of a device and the number
 def tcp_states(pid: int, port: int, proc_root: str = "/proc") -> set[str]:
     """The states of the TCP sockets that *this process* has on a port, its own or the peer's.
 
-    Asking by connecting would use up the single connection that perftest accepts, and a foreign listener would look
-    like ours; so the sockets in /proc/net/tcp are matched with the file descriptors of the process.
+    Asking by connecting would use up the single connection that perftest accepts. And a foreign listener would look
+    like ours.
     """
-    own = set()
-    try:
-        for descriptor in Path(f"{proc_root}/{pid}/fd").iterdir():
-            try:
-                own.add(str(descriptor.readlink()))
-            except OSError:
-                continue  # closed in the meantime
-    except OSError:
-        return set()
+    own = {str(mark.inode) for mark in sockets_of([pid], Path(proc_root))}
     states = set()
     for table in ("tcp", "tcp6"):
         try:
@@ -63,7 +56,7 @@ def tcp_states(pid: int, port: int, proc_root: str = "/proc") -> set[str]:
             continue
         for line in lines:
             fields = line.split()
-            if len(fields) > 9 and f"socket:[{fields[9]}]" in own:
+            if len(fields) > 9 and fields[9] in own:
                 local, remote, state = fields[1:4]
                 if f"{port:04X}" in (local.rpartition(":")[2], remote.rpartition(":")[2]):
                     states.add(state)
