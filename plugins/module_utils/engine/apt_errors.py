@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import STATUS, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
@@ -377,7 +378,8 @@ def explained(done: Completed, system: System) -> str:
     fault = find(done.stderr)
     said = (_of_package(done.stderr, fault) or done.words)[:_MAX_WORDS].rstrip(".")
     if fault is None and re.search(_BLOCKED, done.stderr):
-        return _blocked(done.stdout, done.stderr, _holds(system)) or said
+        holds = parse_status(system.text(STATUS) or "").holds
+        return _blocked(done.stdout, done.stderr, {name.partition(":")[0] for name in holds}) or said
     if fault is None:
         return said
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
@@ -418,13 +420,6 @@ def _blocked(stdout: str, stderr: str, holds: Collection[str]) -> str:
 
 def _unhold_way_out(held: Sequence[str]) -> str:
     return _AS_A_SET if any(map(moves_on_purpose, held)) else _UNHOLD.replace("NAMES", " ".join(held))
-
-
-def _holds(system: System) -> set[str]:
-    """The packages on hold, out of dpkg's own status file."""
-    blocks = (system.text("/var/lib/dpkg/status") or "").split("\n\n")
-    fields = (dict(re.findall(r"(?m)^(Package|Status): (.*)$", block)) for block in blocks)
-    return {found["Package"] for found in fields if found.get("Status", "").startswith("hold ") and "Package" in found}
 
 
 def _holder(said: str, system: System) -> str:

@@ -232,7 +232,7 @@ def of_environment(version: str | None, environment: Mapping[str, str], strict: 
                 fact = f"{name}={value}: this variable knows {', '.join(listed)}"
                 fired.append(_fired(version, "bad_choice", fact, _nearest(value, listed)))
         elif name in everything().environment:
-            fact = f"{name}: {_whereabouts(version, lambda each, name=name: name in each.environment)}"
+            fact = f"{name}: {_whereabouts(version, partial(_reads, name))}"
             fired.append(_fired(version, "stale_variable", fact, _successor(name)))
         elif not (is_development(version) and name in _of_the_vendor()):
             fact = f"{name}: no version that we know reads it"
@@ -427,6 +427,10 @@ def _whereabouts(version: str | None, has: Callable[[Cli], object]) -> str:
         return f"vLLM {version} does not know it, {have[0]} does"
     gone = next((each for each in versions() if each > have[-1]), None)
     return f"vLLM {have[-1]} was the last that we know to have it" + (f"; {gone} has not" if gone else "")
+
+
+def _reads(name: str, cli_: Cli) -> bool:
+    return name in cli_.environment
 
 
 def _successor(name: str) -> str:
