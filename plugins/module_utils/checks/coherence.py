@@ -138,7 +138,7 @@ def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
             "pending_reboot", fact, "reboot (playbook gb10.fleet.reboot): the GPU is not to be relied on until then"
         )
     elif other:
-        newer = _numbers(userland) > _numbers(other)
+        newer = numbers(userland) > numbers(other)
         fact = (
             f"the {'userland' if newer else 'kernel module'} is ahead: userland {userland}, {parts} (kernel {running})"
         )
@@ -226,7 +226,7 @@ def _branch(version: str) -> str:
     return re.split(r"\D", version.rpartition(":")[2], maxsplit=1)[0]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def numbers(version: str) -> tuple[int, ...]:
     # A host may say anything, and Python converts no more than 4300 digits.
     return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))
 

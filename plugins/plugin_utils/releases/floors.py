@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import numbers
 
 
 def faults(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -22,9 +23,4 @@ def is_faulty(version: str, entry: Mapping[str, Any]) -> bool:
 
 
 def is_below(version: str, floor: str) -> bool:
-    return _numbers(version) < _numbers(floor)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    # A host may say anything, and Python converts no more than 4300 digits.
-    return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))
+    return numbers(version) < numbers(floor)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import numbers
 from ansible_collections.gb10.fleet.plugins.module_utils.system.debian_version import order
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
@@ -113,13 +114,9 @@ def ahead(check: Check) -> bool:
     """
     if check.kind != "firmware" or not check.found:
         return False
-    wanted = _numbers(check.wanted.removeprefix("0.") if check.name == "USBPD" else check.wanted)
-    same = (_numbers(text) for text in re.findall(r"\d{1,18}(?:[.-]\d{1,18})+", three(check.found)))
-    return any(len(numbers) == len(wanted) and numbers > wanted for numbers in same)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+    wanted = numbers(check.wanted.removeprefix("0.") if check.name == "USBPD" else check.wanted)
+    same = map(numbers, re.findall(r"[0-9]{1,18}(?:[.-][0-9]{1,18})+", three(check.found)))
+    return any(len(each) == len(wanted) and each > wanted for each in same)
 
 
 def _share(checks: Sequence[Check]) -> float:

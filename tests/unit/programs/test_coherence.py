@@ -753,4 +753,4 @@ def test_the_timer_runs_the_gate() -> None:
 
 
 def test_a_version_of_more_digits_than_python_converts_is_no_defect() -> None:
-    assert judgement._numbers("580." + "9" * 5000)[0] == 580
+    assert judgement.numbers("580." + "9" * 5000)[0] == 580
