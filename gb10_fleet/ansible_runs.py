@@ -56,8 +56,8 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
 def _first(begin: Callable[[], None], asked: Callable[[], bool] | None) -> Callable[[], bool]:
     """Begin to read when ansible-runner asks for the first time, a second after its fork at the latest.
 
-    It forks without a thread beside it: the child of a process with threads is a copy in which a lock of another thread
-    stays held for ever, and who waits for that child does not end on any signal.
+    It forks without a thread beside it. Else a lock of that thread stays held in the child for ever, and no signal ends
+    who waits for the child.
     """
 
     def cancel() -> bool:

@@ -1,8 +1,8 @@
 """Which hosts a rollout takes together, and in which order: canaries, then more and more of the fleet.
 
-Pure, and the same for the same hosts: the order is that of a hash of their names, so nobody has to wonder why a host is
-the canary, and an alphabet of racks does not become an order of risk. A cluster serves one model together and is down
-together, so it is never split, even where a wave is larger than its size says.
+Pure, and the same for the same hosts: the order is that of a hash of their names. So an alphabet of racks does not
+become an order of risk. A cluster serves one model together and is down together, so it is never split, even where a
+wave is larger than its size says.
 """
 
 from __future__ import annotations

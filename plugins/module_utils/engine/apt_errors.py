@@ -5,8 +5,8 @@
 
 apt puts its errors on stderr, and the packages that block an installation on stdout, so both are read.
 
-The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale; most were seen in a test with the fault,
-the others are those of a report, or of the source of apt, dpkg and DKMS.
+The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale. Most were seen in a test with the fault.
+The others are from a report, or from the source of apt, dpkg and DKMS.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whose key an armoured OpenPGP block is: the fingerprints of its primary keys (RFC 4880, keys of version 4).
 
-apt trusts every primary key in a file of /etc/apt/keyrings, so a key that was put behind the right one matters as much
-as a wrong one. gpg is not asked: a document is checked before anything is read. The checksum of the armour is not
-compared: what it protects and the fingerprint does not are signatures, and a damaged one is worth nothing.
+apt trusts every primary key in a file of /etc/apt/keyrings, so one behind the right one matters as much as a wrong one.
+gpg is not asked: a document is checked before anything is read. The checksum of the armour is not compared: all that it
+protects besides are signatures, and a damaged one is worth nothing.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class Sysfs:
     def read(self, path: str) -> str | None:
         """Return the stripped text of a file, or None if it has no value.
 
-        Whatever error the kernel answers means "absent" to a reader: EINVAL for type and netdev of an empty slot or of
-        a netdev in another namespace, ENOENT and EOPNOTSUPP where a driver lacks the attribute.
+        Any error of the kernel's means "absent": EINVAL for an empty slot or a netdev in another namespace, ENOENT and
+        EOPNOTSUPP where a driver lacks the attribute.
         """
         try:
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

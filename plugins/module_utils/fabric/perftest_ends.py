@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run this host's ends of the bandwidth tests of one round, all at once, and leave nothing behind.
 
-The other ends run on other hosts at the same time, started by the same task. A server waits for its client, a client
-tries until its server listens; the pairing timeout bounds both. perftest's sockets have no timeouts of their own, so an
-end that has met its peer gets the duration of its test and some time more, and a deadline bounds everything.
+The other ends run on other hosts at the same time, started by the same task. The pairing timeout bounds both: a server
+waits for its client, and a client tries until its server listens. perftest's sockets have no timeouts. So an end that
+has met its peer gets the duration of its test and some time more, and a deadline bounds everything.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 systemd starts it with the first request, as gb10-wake@vllm-embed.service, and the service with it: that unit wants
 gb10-vllm-embed.service. So this program starts nothing and needs no privilege. It reads what the service says of
-itself, answers, and ends when nobody has asked for a while, and at the latest after LIFE_S: the next request begins
-anew, and asks systemd again for a service that has failed meanwhile.
+itself, and answers. It ends when nobody has asked for a while, and at the latest after LIFE_S. So the next request asks
+systemd again for a service that has failed meanwhile.
 """
 
 from __future__ import annotations

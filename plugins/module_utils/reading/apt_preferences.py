@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which of apt's preferences decide before ours do.
 
-For each version of a package the first stanza decides that names the package and matches the version; a stanza for all
-packages (`*`) comes after those, whatever its priority. /etc/apt/preferences is read first, then the files of
-preferences.d by name. Measured with `apt-cache policy` of apt 3.0, the spellings of names also with 2.6.
+For each version the first stanza decides that names the package and matches the version. A stanza for all packages
+(`*`) comes after those, whatever its priority. /etc/apt/preferences is read first, then preferences.d by name.
+Measured with `apt-cache policy` of apt 3.0, the spellings of names also with 2.6.
 """
 
 from __future__ import annotations

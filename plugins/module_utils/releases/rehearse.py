@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What apt would do on the way to a release: simulated on the host, by the lists that it has.
 
-Two questions, as a move asks them: the host set, with all versions named and without our own pins, because a move
-writes new ones first; and the rest of the packages, with the holds as they are. Nothing is installed, downloaded or
-updated.
+Two questions, as a move asks them. The host set: all versions named, without our own pins, for a move writes new ones
+first. The rest of the packages: with the holds as they are. Nothing is installed, downloaded or updated.
 """
 
 from __future__ import annotations

@@ -22,10 +22,9 @@ from typing import Any
 KEEP_BYTES = 64 * 1024  # of the beginning and again of the end of what a child prints
 KILL_S = 5.0  # for a child that was killed to be gone
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-# The kernel is asked, before the command runs and in the same process, to kill it when its parent is gone (the thread
-# that started it: start children in the main one); and then the parent is looked at; it may have gone just before. In
-# a child of a process with threads Python code is not safe, so util-linux does it. A command with file capabilities
-# (ping) loses the wish; it has to end by itself.
+# Before the command runs, the same process asks the kernel to kill it when its parent is gone. The parent is the thread
+# that started it: start children in the main one. It may have gone just before, so it is looked at. Python code is not
+# safe there, so util-linux does it. A command with file capabilities (ping) loses the wish, and has to end by itself.
 BOUND_TO_PARENT = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
 

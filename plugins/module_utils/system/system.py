@@ -20,9 +20,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import commands,
 
 T = TypeVar("T")
 
-# A temporary file lies beside its target: a rename is atomic only within one file system. The leading dot hides it
-# from everything that reads whole directories (sysctl.d, apt.conf.d, systemd), the fixed name lets the next run
-# replace what a killed run left, and the target's name at the end keeps the suffix that validators look at.
+# A temporary file lies beside its target: a rename is atomic only within one file system. The dot hides it from what
+# reads whole directories (sysctl.d, apt.conf.d, systemd). By its fixed name the next run replaces what a killed one
+# left. At its end is the target's name, for validators look at the suffix.
 TEMPORARY_PREFIX = ".gb10-new."
 LARGEST_FILE = 2**26  # characters of a file; far above any sound one
 _PIECE = 2**16  # at once: the kernel refuses to fill a buffer of megabytes from /proc/sys (ENOMEM)
@@ -99,9 +99,9 @@ class Clock:
 class System:
     """One host: absolute paths are looked up below `root`, commands go through `runner`.
 
-    `privileged`: whether we are root; `commands`: how many were started so far. `confirmed_as`: the id under which
-    whoever asked for a change of the network confirms it in another call, if so; `guard`: the way back that this
-    process has in hand; `confirms`: this call was the word for an earlier change, and makes none of its own.
+    `privileged`: whether we are root. `commands`: how many were started so far. `confirmed_as`: the id under which
+    another call confirms a change of the network, if so. `guard`: the way back that this process has in hand.
+    `confirms`: this call was the word for an earlier change, and makes none of its own.
     """
 
     def __init__(

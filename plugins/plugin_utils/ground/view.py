@@ -29,8 +29,8 @@ class View:
     """One host of a run, as far as its plans may depend on it.
 
     `variables` are the host's own, `given` those of the other members of its cluster; both evaluated, defaults left
-    out. `touched` collects the keys of the facts that were read: those of the host, and for a plan of the cluster those
-    of any member, because the others read the same of this one.
+    out. `touched` collects the keys of the facts that were read: of the host, and for a plan of the cluster of any
+    member, because the others read the same of this one.
     """
 
     host: str

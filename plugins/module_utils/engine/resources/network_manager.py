@@ -173,8 +173,8 @@ def unnamed_session(system: System, network: Network, rails: Sequence[str]) -> s
     """Return why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
 
     A session through a tunnel (`ssh -R`, cloudflared) ends at lo, and by what the tunnel goes is not written anywhere.
-    It needs a way out, and a rail with a default route is refused anyway; without such a route it still is a rail only
-    where nothing else could be it, with a cable, an address and hardware of its own.
+    It needs a way out, and a rail with a default route is refused anyway. Without such a route it is a rail only where
+    nothing else has a cable, an address and hardware of its own.
     """
     if network.session is None or set(network.session_interfaces) - {"lo"}:
         return ""

@@ -181,8 +181,8 @@ def stream(unit: str) -> TextIO:
     if "JOURNAL_STREAM" in os.environ:  # systemd's, for a unit whose output goes to the journal
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as journal:
             journal.connect(JOURNAL)
-            # Name, unit, level 7 (debug), no level at the beginning of lines, and no copy to anybody else.
-            # journald takes so many lines of a unit and level: a flood of these hides none of the unit's own (info).
+            # Name, unit, level 7 (debug), no level at the beginning of lines, and no copy to anybody else. journald
+            # takes so many lines of a unit and level, so a flood of these hides none of the unit's own (info).
             journal.sendall(f"{SPEAKER}\n{unit}.service\n7\n0\n0\n0\n0\n".encode())
             return journal.makefile("w", encoding="utf-8", errors="replace")
     return sys.stdout

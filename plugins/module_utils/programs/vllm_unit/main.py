@@ -4,8 +4,8 @@
 """The main process of gb10-vllm.service, and of gb10-vllm-NAME.service with NAME: one life of a served model, on this
 host alone or as one rank of a cluster.
 
-It checks the host, meets the other hosts of the cluster, runs the container in the foreground, follows its log, and
-leaves with a named verdict when any of that fails. systemd does the rest: it starts the next life. After too many
+It checks the host, meets the other hosts of the cluster, runs the container in the foreground and follows its log.
+When any of that fails, it leaves with a named verdict, and systemd starts the next life. After too many
 faults of this host itself the unit stays down; what comes from outside costs no start. While hosts or rails are awaited
 the unit is `activating`, which no start limit counts.
 
