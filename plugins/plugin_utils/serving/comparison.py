@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, speed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.recipes import Recipe
-
-_COLUMNS = ("recipe", "Sparks", "draft tokens", "measured", "plan says", "bound", "a step", "others", "verdict")
 
 
 @dataclass(frozen=True)
@@ -48,44 +46,6 @@ def others(recipe: Recipe) -> list[Expected]:
         for each in known.expected
         if (each.hosts, each.requests, each.quantization) == (recipe.hosts, 1, checkpoint.quantization)
     ]
-
-
-def table() -> list[str]:
-    """Every measured recipe, as a table of Markdown for docs/models.md."""
-    rows = [_row(recipe) for recipe in recipes.recipes() if recipe.measured]
-    return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
-
-
-def _row(recipe: Recipe) -> list[str]:
-    decode = recipe.measured.decode if recipe.measured else 0.0
-    known = models.find(recipe.model)
-    checkpoint = known.checkpoint(recipe.model) if known else None
-    bound, said = 0.0, ""
-    if known and checkpoint:
-        bound = speed.bandwidth_limit(known, checkpoint, recipe.hosts)
-        found = speed.expected(known, checkpoint, recipe.hosts)
-        said = found.text.removesuffix(" tok/s") if found else ""
-    method = recipe.draft.get("method", "second model")
-    drafts = f"{method}, {recipe.draft['num_speculative_tokens']}" if recipe.draft else "none"
-    beside = others(recipe)
-    return [
-        f"`{recipe.id}`",
-        str(recipe.hosts),
-        drafts,
-        f"{decode:g}",
-        said or "the recipe's",
-        f"{bound:.1f}" if bound else "",
-        f"{decode / bound:.2f}" if bound else "",
-        ", ".join(each.text.removesuffix(" tok/s") for each in beside),
-        _verdict(beside, decode),
-    ]
-
-
-def _verdict(beside: list[Expected], decode: float) -> str:
-    apart = [each for each in beside if not agrees(0 if each.at_most else each.tokens[0], each.tokens[1], decode)]
-    if apart:
-        return "conflict: " + "; ".join(f"{each.text}, {each.conditions}" for each in apart)
-    return "agree" if beside else "no other figure"
 
 
 def contradictions() -> Iterator[Contradiction]:

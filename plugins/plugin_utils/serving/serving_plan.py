@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     engine,
     inventory_text,
@@ -44,7 +43,6 @@ OF_EACH_HOST = {
     **dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "enp1s0f0np0"),
     "RAY_AUTH_MODE": "token",
 }
-_COLUMNS = ("model", "hosts", "checkpoint", "GiB per host", "utilization", "context x requests", "tok/s")
 
 
 class PlanError(ValueError):
@@ -368,38 +366,12 @@ def usual_memory_gib() -> float:
     return memory
 
 
-def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list[str]:
-    """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
-    rows = [_row(found) for pair in pairs(memory_bytes, image, version) for found in pair]
-    return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
-
-
 def pairs(memory_bytes: float = 0.0, image: str = "", version: str = "") -> Iterator[tuple[Plan, Plan]]:
     """Yield the plans of every model on one host and on two, without the rules, which are for one plan."""
     memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
     for model in models.models():
         one, two = (plan(model.id, [memory] * hosts, image, version, judge=lambda *__: []) for hosts in (1, 2))
         yield one, two
-
-
-def _row(found: Plan) -> list[str]:
-    start = [found.model.id, str(found.hosts)]
-    if found.checkpoint is None or found.fit is None:
-        takes, version = found.hosts_needed, f"vLLM {found.version}" if found.version else "an unknown version"
-        why = f"none; takes {host_count(takes)}" if takes else f"none for {version}"
-        return [*start, why, "", "", "", ""]
-    measured = found.expected and found.expected.quantization == found.checkpoint.quantization
-    tokens = f"{found.predicted.text}, counted" if found.predicted else ""
-    if found.expected and measured:
-        tokens = found.expected.text + (" with draft tokens" if found.expected.drafts else "")
-    return [
-        *start,
-        found.checkpoint.id,
-        f"{found.fit.needed:.1f}",
-        f"{found.utilization:.2f}",
-        f"{found.max_model_len} x {found.fit.concurrency}",
-        tokens.replace(" tok/s", ""),
-    ]
 
 
 def _known(name: str) -> Model:

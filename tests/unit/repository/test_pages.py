@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison, models, recipes, speed
 
 from scripts.pages import __main__ as pages
 from scripts.pages import markdown
+from scripts.pages import models as page_of_models
+
+parts = cache(page_of_models.parts)
 
 
 def test_each_page_is_as_it_is_written() -> None:
@@ -40,3 +45,25 @@ def test_a_mark_that_is_missing_or_at_a_wrong_place_is_named() -> None:
         markdown.part("<!-- /alert -->", "alert", ["x"])
     with pytest.raises(ValueError, match="hang_s begins a line"):
         markdown.figures("after\n<!-- hang_s -->1<!-- / --> s", {"hang_s": 2})
+
+
+def test_the_table_of_models_is_current() -> None:
+    table = "\n".join(parts()["models"]).rstrip()
+    assert table in page_of_models.PAGE.read_text(encoding="utf-8")
+    assert table.count("\n") == 2 * len(models.models()) + 1
+
+
+@pytest.mark.parametrize("recipe", [each for each in recipes.recipes() if each.measured], ids=lambda recipe: recipe.id)
+def test_a_plan_expects_what_the_vendor_measured_or_the_table_names_a_conflict(recipe: recipes.Recipe) -> None:
+    known = models.find(recipe.model)
+    assert recipe.measured
+    row = next(line for line in parts()["recipes"] if f"`{recipe.id}`" in line)
+    if known is None:  # no figures of its own: the recipe says it
+        assert "the recipe's" in row and f"{recipe.measured.decode:g} tok/s" in recipe.speed
+        return
+    checkpoint = known.checkpoint(recipe.model)
+    assert checkpoint
+    found = speed.expected(known, checkpoint, recipe.hosts)
+    assert found and found.tokens == (recipe.measured.decode,) * 2 and found.drafts == bool(recipe.draft)
+    apart = [each for each in comparison.others(recipe) if not comparison.agrees(*each.tokens, recipe.measured.decode)]
+    assert ("conflict" in row) == bool([each for each in apart if not each.at_most])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison, models, recipes, speed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Parts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import plan
@@ -118,20 +118,6 @@ def test_a_bound_says_that_it_is_one_and_counts_drafts(draft: dict[str, Any], sa
 def test_a_bound_of_two_sparks_says_how_the_second_is_counted() -> None:
     said = plan("Qwen/Qwen3.5-122B-A10B", [SPARK] * 2)
     assert "2 Sparks together, which exchange for 8.9 ms a step" in said.speed
-
-
-@pytest.mark.parametrize("recipe", MEASURED, ids=lambda recipe: recipe.id)
-def test_a_plan_expects_what_the_vendor_measured_or_the_table_names_a_conflict(recipe: recipes.Recipe) -> None:
-    known = models.find(recipe.model)
-    assert recipe.measured
-    row = next(line for line in comparison.table() if f"`{recipe.id}`" in line)
-    if known is None:  # no figures of its own: the recipe says it
-        assert "the recipe's" in row and f"{recipe.measured.decode:g} tok/s" in recipe.speed
-        return
-    found = speed.expected(*of(recipe.model), recipe.hosts)
-    assert found and found.tokens == (recipe.measured.decode,) * 2 and found.drafts == bool(recipe.draft)
-    apart = [each for each in comparison.others(recipe) if not comparison.agrees(*each.tokens, recipe.measured.decode)]
-    assert ("conflict" in row) == bool([each for each in apart if not each.at_most])
 
 
 DRAFTS = {"speculative-config": '{"method": "mtp", "num_speculative_tokens": 5}'}
