@@ -29,7 +29,7 @@ def unknown(to: str) -> str:
     """
     rows = catalog.load("releases")["releases"]
     first = min(row["released"] for row in rows)
-    if to == NEWEST or _row_of(to, rows) or _month_of(to) >= first[2:7]:
+    if to == NEWEST or rehearsal.row_of(to, rows) or _month_of(to) >= first[2:7]:
         return ""
     shown = [row["name"] for row in rows]
     near = names.nearest(to, [*shown, *(row["external_name"] for row in rows if row["external_name"]), NEWEST], 1)
@@ -51,7 +51,7 @@ def asked(to: str) -> dict[str, Any]:
     sets = catalog.load("host_sets")
     rows = catalog.load("releases")["releases"]
     return {
-        "to": to if (row := _row_of(to, rows)) is None else row["name"],
+        "to": to if (row := rehearsal.row_of(to, rows)) is None else row["name"],
         "branch": sets["driver_branch"]["value"],
         "releases": {row["name"]: row["set"] for row in rows if row["set"]},
         "sets": {
@@ -59,11 +59,6 @@ def asked(to: str) -> dict[str, Any]:
             for name, entry in sets["host_sets"].items()
         },
     }
-
-
-def _row_of(to: str, rows: Any) -> Mapping[str, Any] | None:
-    """By either name; a release may have no external one."""
-    return next((row for row in rows if to and to in (row["name"], row["external_name"])), None)
 
 
 def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:

@@ -16,7 +16,5 @@ def wrong_cables(heard: Mapping[str, Sequence[Mapping[str, str]]], hosts: Mappin
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"fabric_wrong_cables": wrong_cables}

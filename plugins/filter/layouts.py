@@ -12,7 +12,5 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"layout_fault": layouts.fault}

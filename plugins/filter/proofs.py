@@ -24,7 +24,5 @@ def _proof(variables: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, A
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"proofs": proofs}

@@ -13,7 +13,5 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault impo
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"docker_login": docker_login, "pull_fault": pull_fault}

@@ -12,8 +12,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import flashin
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "release_firmware": flashing.chosen,

@@ -23,7 +23,5 @@ def routers(hosts: Sequence[str], hostvars: Mapping[str, Any], groups: Mapping[s
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"routers": routers}

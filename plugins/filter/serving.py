@@ -25,7 +25,5 @@ def rows(lines: Iterable[str]) -> list[list[str]]:
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"service_key": key, "reach": usage.reach, "unit_rows": rows}

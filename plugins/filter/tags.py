@@ -12,7 +12,5 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import tags
 
 
 class FilterModule:
-    """Ansible asks this class for the filters of the file."""
-
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {"chosen_roles": tags.chosen_roles, "mistyped_tags": tags.mistyped_tags}

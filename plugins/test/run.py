@@ -16,7 +16,5 @@ def this_run(value: Any) -> bool:
 
 
 class TestModule:
-    """Ansible asks this class for the tests of the file."""
-
     def tests(self) -> dict[str, Callable[..., bool]]:
         return {"this_run": this_run}

@@ -136,7 +136,6 @@ class _Move:
 
     @cached_property
     def own_numbers(self) -> Mapping[str, str]:
-        """Those with a numbering of their own; those that count as the driver does move with it."""
         return host_set.own_numbers(self.packages, self.branch, self.userland)
 
     @property
@@ -164,7 +163,6 @@ class _Move:
 
     @cached_property
     def newer_kernels(self) -> tuple[str, ...]:
-        """GRUB boots the newest kernel, so a kernel that is newer than the set's must go."""
         return host_set.newer_kernels(self.packages, self.kernel, self.sets)
 
     @cached_property

@@ -69,20 +69,20 @@ class Known:
     floors: Sequence[Mapping[str, Any]]
     accepted: Mapping[str, str]
 
-    def row(self, release: str) -> Mapping[str, Any] | None:
-        """By either name; a release may have no external one."""
-        rows = self.releases["releases"]
-        return next((row for row in rows if release and release in (row["name"], row["external_name"])), None)
-
     def seconds(self, step: str) -> int:
         return next(int(row["value"]) for row in self.releases["durations"] if row["step"] == step)
+
+
+def row_of(release: str, rows: Any) -> Mapping[str, Any] | None:
+    """By either name; a release may have no external one."""
+    return next((row for row in rows if release and release in (row["name"], row["external_name"])), None)
 
 
 def target(to: str, recipes: Sequence[Recipe], known: Known) -> Recipe | None:
     """The release that is asked for: a recipe of any host, or what the catalog knows of one."""
     if to == "newest":
         return scores.newest(recipes)
-    row = known.row(to)
+    row = row_of(to, known.releases["releases"])
     names = (to, row["name"]) if row else (to,)  # a recipe may lack the external name that the catalog has
     found = next((recipe for recipe in recipes if recipe.name in names or recipe.shown == to), None)
     return found or (Recipe(_content(row, known)) if row else None)
@@ -107,7 +107,7 @@ def _content(row: Mapping[str, Any], known: Known) -> dict[str, Any]:
 
 def held(host: Mapping[str, Any], to: Recipe, known: Known) -> list[str]:
     """The known troubles of a release, under either of its names, that fit this host and are not accepted."""
-    row = known.row(to.name)
+    row = row_of(to.name, known.releases["releases"])
     names = {to.name, to.shown, *((row["name"], row["external_name"]) if row else ())}
     return [
         f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
