@@ -20,7 +20,7 @@ from typing import TypedDict
 from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 
-TEXTS = ("config.json", "hf_quant_config.json")
+TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json")
 MOST_BYTES = 262144  # of a text; the longest config.json that is known has 120 kB, of modules that are not quantized
 _COMMIT = r"[0-9a-f]{40}\Z"
 _BLOB = r"\.\./\.\./blobs/([0-9a-f]{40,64})\Z"

@@ -49,6 +49,7 @@ _DRAFT_LAYERS = (
 )
 # Kinds of scaling whose max_position_embeddings is the stretched context already.
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SCORES = ("ForSequenceClassification", "ForTokenClassification", "ForRanking", "RewardModel")
 _AT_ONCE = 8  # headers that are asked for at the same time
 
@@ -80,7 +81,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     layers = layer_reader.read(text, count)
     encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
     separate, tokenizer = (_json(files, f"{name}_config.json", spent, doubts) for name in ("hf_quant", "tokenizer"))
-    kept = formats.formats(_quantized(whole, text), separate)
+    kept, cache = formats.formats(_quantized(whole, text), separate)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     counted = parameters.count(text, layers, task in ("generate", "transcribe"))
     bits = formats.bits(_quantized(whole, text), separate, kept, _having(layers))
@@ -99,6 +100,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         dtype=text.text("dtype", "torch_dtype") or whole.text("dtype", "torch_dtype", default="bfloat16"),
         format=kept[0],
         formats=kept,
+        kv_cache_dtype=cache,
         parameters=counted.total + besides,
         active=counted.active,
         parts=_parts(counted, besides, bits, kept[0] == "other"),
@@ -110,6 +112,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         query_heads=text.layered(*layer_reader.QUERY_HEADS),
         widths=parameters.widths(text, layers),
         context=context,
+        scaling=_scaling(text)[0],
         experts=max((parameters.experts(layer.config) for layer in layers), key=lambda each: each.per_token),
         vision=encoder is not None or hidden > 0,
         audio=sound is not None,
@@ -117,6 +120,9 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         task=task,
         bidirectional=uncached,
         sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
+        remote_code=whole.has("auto_map"),
+        sampling=_sampling(_json(files, "generation_config.json", spent, doubts)),
+        chat_template=_template(files, tokenizer),
         doubts=tuple(doubts),
     )
 
@@ -334,3 +340,13 @@ def _both_ways(fields: Fields) -> bool:
     """Gemma 3 says true or false; later ones a word, and `vision` means that text is read in one direction."""
     value = fields.data.get("use_bidirectional_attention")
     return value is True or value == "all"
+
+
+def _sampling(said: Fields | None) -> dict[str, float]:
+    return {name: said.number(name) for name in _SAMPLING if said.has(name)} if said else {}
+
+
+def _template(files: Files, tokenizer: Fields | None) -> bool:
+    if files.names() & {"chat_template.jinja", "chat_template.json", "tekken.json"}:
+        return True
+    return tokenizer is None or tokenizer.has("chat_template")

@@ -26,9 +26,16 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 )
 
 VERSION = 1
-_BY_HAND = ("weights", "attention", "experts", "formats", "doubts", "parts", "widths")  # fields of a kind of their own
-# What a file may have, and nothing goes by.
-_IDLE = {"chat_template", "kv_cache_dtype", "remote_code", "sampling", "scaling"}
+_BY_HAND = (
+    "weights",
+    "attention",
+    "experts",
+    "formats",
+    "sampling",
+    "doubts",
+    "parts",
+    "widths",
+)  # fields of a kind of their own
 
 
 def written(facts: ModelFacts) -> str:
@@ -42,7 +49,7 @@ def read(text: bytes, file: str) -> ModelFacts:
     said = parse(text, file, budget(file))
     if said.whole("version", default=VERSION) != VERSION:
         raise said.wrong("version", said.data["version"], str(VERSION))
-    _only(said, {"version", *_IDLE, *(each.name for each in fields(ModelFacts))})
+    _only(said, {"version", *(each.name for each in fields(ModelFacts))})
     if not said.text("id") or not said.text("architecture"):
         raise FactsError(f"{file} needs id and architecture")
     kind = said.text("format", default="bf16")
@@ -59,6 +66,7 @@ def read(text: bytes, file: str) -> ModelFacts:
         attention=tuple(_attention(said, index) for index in range(len(said.items("attention")))),
         experts=_experts(said.child("experts")),
         parts=_parts(said.child("parts")),
+        sampling=_numbers(said.child("sampling")),
         doubts=tuple(said.texts("doubts")),
         widths=_widths(said),
     )
@@ -147,8 +155,19 @@ def _widths(said: Fields) -> tuple[int, ...]:
     return tuple(items)
 
 
+def _numbers(said: Fields | None) -> dict[str, float]:
+    return {name: said.number(name) for name in said.data} if said else {}
+
+
 def _plain(node: Any) -> Any:
     """Without what is empty, so that the file stays short."""
     if isinstance(node, dict):
-        return {name: value for name, item in node.items() if (value := _plain(item)) not in ("", 0, {}, [], False)}
+        return {
+            name: value
+            for name, item in node.items()
+            if (value := _plain(item)) not in ("", 0, {}, [], False) or name in _KEPT
+        }
     return [_plain(item) for item in node] if isinstance(node, list | tuple) else node
+
+
+_KEPT = ("chat_template",)

@@ -95,6 +95,7 @@ class ModelFacts:
     dtype: str = "bfloat16"
     format: str = "bf16"  # what most of the weights are in: a format of catalog/models.yml
     formats: tuple[str, ...] = ()  # all of them
+    kv_cache_dtype: str = ""  # that the checkpoint has scales for
     parameters: int = 0
     active: int = 0  # parameters that one token uses
     parts: Parts = field(default_factory=Parts)
@@ -106,13 +107,18 @@ class ModelFacts:
     query_heads: int = 0
     widths: tuple[int, ...] = ()  # of the networks and experts between two layers of attention, each once
     context: int = 0
+    scaling: str = ""  # how the context was stretched
     experts: Experts = field(default_factory=Experts)
     vision: bool = False
     audio: bool = False
     draft_layers: int = 0  # MTP layers that the checkpoint brings
+    # generation_config.json: what vLLM takes unless told otherwise
+    sampling: Mapping[str, float] = field(default_factory=dict, hash=False)
+    chat_template: bool = True
     task: str = "generate"  # generate | embed | classify | transcribe
     bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
     sound_positions: int = 0  # of an encoder for sound, whose keys and values a decoder keeps for each request
+    remote_code: bool = False
     doubts: tuple[str, ...] = ()  # what of the configuration was read with care, as it is not known here
 
     @property

@@ -61,13 +61,23 @@ def _said(config: Fields, separate: Fields | None) -> Fields | None:
     return (found.child("quantization") or found) if found and found.data else None
 
 
-def formats(config: Fields, separate: Fields | None = None) -> tuple[str, ...]:
-    """All formats of the weights, the smallest first."""
+def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, ...], str]:
+    """All formats of the weights, the smallest first, and the type of the KV cache that there are scales for."""
     said = _said(config, separate)
     if said is None:
-        return ("bf16",)
+        return ("bf16",), ""
     found = set(_formats(said, config))
-    return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",)
+    return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), _of_cache(said)
+
+
+def _of_cache(said: Fields) -> str:
+    """Return the type of the KV cache: its name, or how many bits a number has."""
+    if isinstance(said.data.get("kv_cache_scheme"), str):
+        return said.text("kv_cache_scheme").lower()
+    scheme = said.child("kv_cache_scheme")
+    if scheme is not None and scheme.has("num_bits"):
+        return f"fp{scheme.whole('num_bits')}"
+    return said.text("kv_cache_quant_algo").lower()
 
 
 def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having: Mapping[str, int]) -> Bits:
