@@ -61,6 +61,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "reranker_as_chat": (made(model="a/Reranker-1B"), made(model="a/Reranker-1B", task="classify")),
     "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
     "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
+    "limits_contradict": (
+        made("--max-num-batched-tokens 64 --max-num-seqs 128"),
+        made("--max-num-batched-tokens 128 --max-num-seqs 128"),
+    ),
     "batched_tokens_memory": (made("--max-num-batched-tokens 65536"), made("--max-num-batched-tokens 32768")),
     "profiling_unbounded": (
         made(model="google/gemma-4-26B-A4B-it"),
@@ -131,6 +135,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "flash_attention_fp8_kv": (
         made(f"--attention-backend FLASH_ATTN {FP8_CACHE}"),
         made("--attention-backend FLASH_ATTN"),
+    ),
+    "fp8_e5m2_quantized": (
+        made("--kv-cache-dtype fp8_e5m2", quantization="fp8"),
+        made("--kv-cache-dtype fp8_e4m3", quantization="fp8"),
     ),
     "attention_fp8_kv": (
         made(FP8_CACHE, version="0.19.0"),
@@ -233,6 +241,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--quantization gptq_marlin", quantization="fp8"),
         made("--quantization gptq_marlin", quantization="gptq_int4"),
     ),
+    "format_of_another": (made(model="mlx-community/A-8B-4bit"), made(model="a/Mlxer-8B")),
     "quantization_overridden": (
         made("--quantization gptq_marlin", quantization="nvfp4"),
         made("--quantization modelopt_fp4", quantization="nvfp4"),
@@ -343,6 +352,11 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "speculative_draft_version": (made(**drafting("draft_version")), made(**drafting("draft_version_unsure"))),
     "speculative_draft_fork": (made(**drafting("draft_version_unsure")), made(**drafting("draft_version"))),
     "speculative_draft_uncounted": (made(**drafting("draft_uncounted")), made()),
+    "image_of_another": (
+        made(image="vllm/vllm-openai:v0.28.0-x86_64"),
+        made(image="vllm/vllm-openai:v0.28.0-aarch64"),
+    ),
+    "gpu_hidden": (made(**env(CUDA_VISIBLE_DEVICES="1")), made(**env(CUDA_VISIBLE_DEVICES="0"))),
     "version_unknown": (made(version=None), made()),
     "driver_590": (made(driver="590.48.01"), made(driver="580.142")),
     "published_port": (made(**inside("published_port")), made()),
