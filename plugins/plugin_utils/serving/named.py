@@ -61,9 +61,10 @@ def too_small(name: str, memory_bytes: float, hosts: int, share: float = 0.0, na
     weights = said.weights or said.parameters * 1e9 * bits[form] / 8 / memory_fit.GIB
     total = memory_bytes / memory_fit.GIB
     room = total * min(share or 1.0, memory_fit.highest_utilization(total))
-    if weights / hosts <= room:
+    beside = float(catalog.load("models")["fit"]["overhead"]["value"]) if weights else 0.0
+    if weights / hosts + beside <= room:
         return ""
     counted = f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}"
     what = f"the files take {weights:.0f} GiB" if said.weights else counted
     each = f"{weights / hosts:.0f} on each of {host_count(hosts)}"
-    return f"{what}, {each}, and {room:.0f} of {total:.0f} GiB are there to take"
+    return f"{what}, {each}, with {beside:g} beside them, and {room:.0f} of {total:.0f} GiB are there to take"
