@@ -44,7 +44,9 @@ class Stand:
         elif command == "/interface/ethernet/monitor":
             for row in self.tables["/interface/ethernet"]:
                 if row[".id"] in words.get("numbers", "").split(","):
-                    yield "!re", {"name": row["name"], "status": "link-ok", "rate": f"{rate(row)}Gbps"}
+                    seen = {"name": row["name"], "status": "link-ok", "rate": f"{rate(row)}Gbps"}
+                    flows = ("rx-flow-control", "tx-flow-control") if "agreed" in row else ()
+                    yield "!re", {**seen, **dict.fromkeys(flows, row.get("agreed", ""))}
         elif verb == "set" and path in self.tables:
             yield from self._set(user, path, words)
         else:

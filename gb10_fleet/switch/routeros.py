@@ -34,6 +34,7 @@ SETTINGS = (
     *("mtu", "l2mtu", "rx-flow-control", "tx-flow-control"),
     *("advertise", "auto-negotiation", "speed", "fec-mode"),
 )
+_PAUSE = ("rx-flow-control", "tx-flow-control")
 Row = Mapping[str, Any]
 
 
@@ -54,14 +55,15 @@ class Port:
     pfc: str | None = None  # name of its profile, empty without one
     trusts: bool | None = None  # whether it takes the class from layer 3
     offloaded: bool | None = None  # by the chip; None: in no bridge
+    agreed: bool | None = None  # on pause in both directions, where both ends negotiate it
 
     def number(self, name: str) -> int | None:
         return _number(self.settings.get(name))
 
     @property
     def pauses(self) -> bool | None:
-        said = [self.settings.get(f"{way}-flow-control") for way in ("rx", "tx")]
-        return None if None in said else said == ["on", "on"]
+        said = {self.settings.get(name) for name in _PAUSE}
+        return None if None in said else self.agreed if "auto" in said and "off" not in said else said == {"on"}
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,12 @@ class Session:
         identity = (ask("/system/identity/print") or [{}])[0]
         ids = ",".join(row[".id"] for row in ethernet if _ID.fullmatch(row.get(".id", "")))
         monitored = ask("/interface/ethernet/monitor", numbers=ids, once="") if ids else []
-        rates = {row.get("name", ""): _rate(row.get("rate")) for row in monitored or ()}
+        seen = {row.get("name", ""): row for row in monitored or ()}
         qos = {row.get("name", ""): row for row in ask("/interface/ethernet/switch/qos/port/print") or ()}
         profiles = ask("/interface/ethernet/switch/qos/priority-flow-control/print") or ()
         queues = ask("/interface/ethernet/switch/qos/tx-manager/queue/print")
         bridged = {row.get("interface", ""): row for row in ask("/interface/bridge/port/print") or ()}
-        ports = [_port(row, rates, qos, bridged) for row in ethernet if row.get("name")]
+        ports = [_port(row, seen, qos, bridged) for row in ethernet if row.get("name")]
         hosts = ask("/interface/bridge/host/print") or ()
         heard: dict[str, list[str]] = {}
         for row in ask("/ip/neighbor/print") or ():
@@ -287,8 +289,10 @@ def _marking(queues: Sequence[Row]) -> Iterator[int]:
             yield number
 
 
-def _port(row: Row, rates: Mapping[str, float | None], qos: Mapping[str, Row], bridged: Mapping[str, Row]) -> Port:
+def _port(row: Row, seen: Mapping[str, Row], qos: Mapping[str, Row], bridged: Mapping[str, Row]) -> Port:
     name = row["name"][:64]
+    now = seen.get(row["name"], {})
+    flows = {now.get(each) for each in _PAUSE}
     counters = {key: value for key, text in row.items() if (value := _number(text)) is not None}
     own, member = qos.get(name, {}), bridged.get(name, {})
     offloaded = member.get("hw-offload")
@@ -297,10 +301,11 @@ def _port(row: Row, rates: Mapping[str, float | None], qos: Mapping[str, Row], b
         name,
         row.get("default-name", name)[:64],
         {"yes": True, "no": False}.get(row.get("running", "")),
-        rates.get(name),
+        _rate(now.get("rate")),
         {key: row[key] for key in SETTINGS if key in row},
         counters,
         "" if pfc == "disabled" else pfc,
         None if "trust-l3" not in own else own["trust-l3"] != "ignore",
         None if offloaded is None else offloaded == "yes",
+        None if None in flows else flows == {"yes"},
     )

@@ -74,7 +74,7 @@ FAULTS = (
         f"give the rail its address: {RUN_FABRIC}",
     ),
     (
-        r"message too long|Frag needed",
+        r"[Mm]essage too long|Frag needed",
         "mtu",
         "the packet is larger than the MTU on the way",
         "set the same MTU (fabric_mtu) on both ends and at least that on the switch",

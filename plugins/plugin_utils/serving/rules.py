@@ -220,7 +220,16 @@ def _matched(match: Mapping[str, Any], facts: _Facts) -> list[str] | None:
 
 
 def _flags(wanted: Mapping[str, Condition], facts: _Facts) -> list[str] | None:
-    return _values(wanted, {name: facts.read.values.get(name) for name in wanted}, " ")
+    said = facts.read.values
+    compared = {name: _beside(condition, said) for name, condition in wanted.items()}
+    return _values(compared, {name: said.get(name) for name in wanted}, " ")
+
+
+def _beside(condition: Condition, said: Mapping[str, list[str]]) -> Condition:
+    """The condition with the number of another flag in the place of its name; None where that says no number."""
+    if not isinstance(condition, dict):
+        return condition
+    return {word: _number(said.get(what)) if str(what).startswith("--") else what for word, what in condition.items()}
 
 
 def _environment(wanted: Mapping[str, Condition], facts: _Facts) -> list[str] | None:
@@ -260,7 +269,7 @@ def _holds_one(word: str, operand: Any, value: list[str] | None) -> bool:
     if word == "kernel":
         return any(_kernel(operand, item) for item in value or [])
     number = _number(value)
-    if number is None:
+    if number is None or operand is None:
         return False
     return bool({"above": number > operand, "below": number < operand, "at_most": number <= operand}[word])
 
@@ -277,11 +286,11 @@ def _plain(value: Any) -> str:
 
 
 def _number(value: list[str] | None) -> float | None:
-    """Of the last of its values, as the last of two equal flags holds."""
-    try:
-        return float(value[-1]) if value else None
-    except ValueError:
-        return None
+    """Of the last of its values, as the last of two equal flags holds; 32k is one, too."""
+    for read in (float, vllm_cli.size):
+        with contextlib.suppress(ValueError):
+            return float(read(value[-1])) if value else None
+    return None
 
 
 def _quantization(wanted: Sequence[str], facts: _Facts) -> list[str] | None:

@@ -262,7 +262,7 @@ def too_small(
     checkpoint = _checkpoint(entry, model)
     share = _share(values)
     if entry is None:
-        return named.too_small(model, memory_bytes, hosts)
+        return named.too_small(model, memory_bytes, hosts, share, "--quantization" in values)
     if checkpoint is None or not share:
         return ""
     if checkpoint.quantization == "bf16" and "--quantization" in values:  # of another size in memory

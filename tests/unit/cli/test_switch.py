@@ -172,6 +172,21 @@ def test_after_the_repair_pause_is_on_and_the_mtu_still_small(world: World) -> N
 
 
 @pytest.mark.parametrize(
+    ("rx", "agreed", "what"),
+    [("auto", "true", ""), ("auto", "false", "no_pause"), ("auto", None, "unknown"), ("off", "true", "no_pause")],
+)
+def test_pause_that_both_ends_negotiate_is_what_they_agreed_on(
+    world: World, rx: str, agreed: str | None, what: str
+) -> None:
+    """RouterOS has on, off and auto, and `monitor` says what came of it."""
+    said = {"rx-flow-control": rx, "tx-flow-control": "auto", **({"agreed": agreed} if agreed else {})}
+    world.stand.port("qsfp56-1-1").update(said)
+    document, found = world.checked()
+    assert {one for port, one in found if port == "qsfp56-1-1"} & {"no_pause", "unknown"} == ({what} if what else set())
+    assert document["ports"][0]["pause"] is {"": True, "no_pause": False, "unknown": None}[what]
+
+
+@pytest.mark.parametrize(
     ("packets", "dropped", "expected"),
     [(2_000_000, 19, False), (2_000_000, 21, True), (999_999, 999, False), (10**12, 10**6, False)],
 )

@@ -48,6 +48,7 @@ def test_the_first_packet_may_be_lost_and_no_other(answered: tuple[int, ...], go
     ("output", "name"),
     [
         ("ping: local error: message too long, mtu=1500\n" + STATISTICS.format(4, 0, ", +4 errors", 100), "mtu"),
+        ("ping: sendmsg: Message too long\n" * 4 + STATISTICS.format(4, 0, ", +4 errors", 100), "mtu"),
         ("From 10.0.0.1 icmp_seq=1 Frag needed and DF set (mtu = 1500)\n" + STATISTICS.format(4, 0, "", 100), "mtu"),
         (
             "From 10.0.0.1 icmp_seq=1 Destination Host Unreachable\n" + STATISTICS.format(4, 0, ", +4 errors", 100),

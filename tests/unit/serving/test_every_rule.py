@@ -61,6 +61,11 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "reranker_as_chat": (made(model="a/Reranker-1B"), made(model="a/Reranker-1B", task="classify")),
     "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
     "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
+    "limits_contradict": (
+        made("--max-num-batched-tokens 64 --max-num-seqs 128"),
+        made("--max-num-batched-tokens 128 --max-num-seqs 128"),
+    ),
+    "limit_below_one": (made("--max-num-seqs 0"), made("--max-num-seqs 1")),
     "batched_tokens_memory": (made("--max-num-batched-tokens 65536"), made("--max-num-batched-tokens 32768")),
     "profiling_unbounded": (
         made(model="google/gemma-4-26B-A4B-it"),
@@ -86,6 +91,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--max-cudagraph-capture-size 1024", traits=MOE, version="0.17.0"),
     ),
     "moe_marlin_bf16": (made("--moe-backend marlin", traits=MOE), made("--moe-backend triton", traits=MOE)),
+    "experts_absent": (made("--enable-expert-parallel"), made("--enable-expert-parallel", traits=MOE)),
     "moe_kernel_absent": (made("--moe-backend flashinfer_trtllm"), made("--moe-backend triton")),
     "moe_deep_gemm": (made("--moe-backend deep_gemm"), made("--moe-backend triton")),
     "mxfp4_backend": (
@@ -131,6 +137,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "flash_attention_fp8_kv": (
         made(f"--attention-backend FLASH_ATTN {FP8_CACHE}"),
         made("--attention-backend FLASH_ATTN"),
+    ),
+    "fp8_e5m2_quantized": (
+        made("--kv-cache-dtype fp8_e5m2", quantization="fp8"),
+        made("--kv-cache-dtype fp8_e4m3", quantization="fp8"),
     ),
     "attention_fp8_kv": (
         made(FP8_CACHE, version="0.19.0"),
@@ -233,6 +243,12 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--quantization gptq_marlin", quantization="fp8"),
         made("--quantization gptq_marlin", quantization="gptq_int4"),
     ),
+    "format_of_another": (made(model="mlx-community/A-8B-4bit"), made(model="a/Mlxer-8B")),
+    "gguf_plugin": (made(model="a/B-8B-GGUF:Q4_K_M"), made(model="a/B-8B-GGUF:Q4_K_M", version="0.23.0")),
+    "bnb_plugin": (
+        made(model="a/B-8B-bnb-4bit", version="0.28.0"),
+        made(model="a/B-8B-bnb-4bit", version="0.27.1"),
+    ),
     "quantization_overridden": (
         made("--quantization gptq_marlin", quantization="nvfp4"),
         made("--quantization modelopt_fp4", quantization="nvfp4"),
@@ -272,6 +288,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(f"{MTP} --enable-prefix-caching --no-async-scheduling", traits=GDN),
     ),
     "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
+    "drafts_pipeline": (
+        made(f"{MTP} -pp 2", hosts=2, version="0.22.0"),
+        made(f"{MTP} -tp 2", hosts=2, version="0.22.0"),
+    ),
     "ngram_hybrid": (
         made('--speculative-config {"method":"ngram","num_speculative_tokens":3}', traits=GDN),
         made('--speculative-config {"method":"ngram","num_speculative_tokens":3}', traits=MOE),
@@ -343,6 +363,12 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "speculative_draft_version": (made(**drafting("draft_version")), made(**drafting("draft_version_unsure"))),
     "speculative_draft_fork": (made(**drafting("draft_version_unsure")), made(**drafting("draft_version"))),
     "speculative_draft_uncounted": (made(**drafting("draft_uncounted")), made()),
+    "image_of_another": (
+        made(image="vllm/vllm-openai:v0.28.0-x86_64"),
+        made(image="vllm/vllm-openai:v0.28.0-aarch64"),
+    ),
+    "gpu_hidden": (made(**env(CUDA_VISIBLE_DEVICES="1")), made(**env(CUDA_VISIBLE_DEVICES="0"))),
+    "debugging_left_on": (made(**env(CUDA_LAUNCH_BLOCKING="1")), made(**env(CUDA_LAUNCH_BLOCKING="0"))),
     "version_unknown": (made(version=None), made()),
     "driver_590": (made(driver="590.48.01"), made(driver="580.142")),
     "published_port": (made(**inside("published_port")), made()),
@@ -381,6 +407,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "tool_choice_without_parser": (
         made("--enable-auto-tool-choice"),
         made("--enable-auto-tool-choice --tool-call-parser hermes"),
+    ),
+    "mistral_format": (
+        made("--tokenizer-mode mistral", model="Qwen/Qwen3-8B"),
+        made("--tokenizer-mode mistral", model="mistralai/Devstral-2"),
     ),
     "log_outputs_without_requests": (
         made("--enable-log-outputs"),

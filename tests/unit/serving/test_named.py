@@ -21,19 +21,27 @@ NVFP4 = frozenset({"moe"})
     [
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "nvfp4", {"moe", "mamba_hybrid"}, 30),
         ("nvidia/NVIDIA-Nemotron-Labs-3-Puzzle-75B-A9B-NVFP4", "nvfp4", {"moe", "mamba_hybrid"}, 75),
-        ("unsloth/Qwen3.8-27B-NVFP4", "nvfp4", {"gdn_hybrid"}, 27),
-        ("nvidia/Llama-3.1-405B-Instruct-FP4", "nvfp4", set(), 405),
+        ("unsloth/Qwen3.8-27B-NVFP4", "nvfp4", {"gdn_hybrid", "dense"}, 27),
+        ("nvidia/Llama-3.1-405B-Instruct-FP4", "nvfp4", {"dense"}, 405),
         ("acme/Model-9B-MXFP4", "mxfp4", set(), 9),
         ("acme/Qwen3.5-397B-A17B-int4-AutoRound", "autoround_int4", {"moe", "gdn_hybrid"}, 397),
         ("acme/Large-2.4T-A95B-FP8", "fp8", {"moe"}, 2400),
         ("acme/tiny-0.6b", None, set(), 0.6),
-        ("google/gemma-4-E4B-it", None, set(), 0),
+        ("google/gemma-4-E4B-it", "bf16", set(), 0),
         ("mistralai/Mixtral-8x7B", None, {"moe"}, 0),
         ("acme/A17B-words", None, set(), 0),
         ("/models/mine", None, set(), 0),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", None, {"moe"}, 109),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "bf16", {"moe"}, 109),
         ("lukealonso/GLM-4.6-NVFP4", "nvfp4", {"moe"}, 355),
-        ("zai-org/GLM-4.7-Flash", None, {"moe", "mla"}, 0),
+        ("zai-org/GLM-4.7-Flash", "bf16", {"moe", "mla"}, 0),
+        ("zai-org/GLM-4.6-FP8", "fp8", {"moe"}, 355),
+        ("Qwen/Qwen3-8B-MLX-4bit", None, {"dense"}, 8),
+        ("Qwen/Qwen3-30B-A3B", "bf16", {"moe"}, 30),
+        ("google/gemma-3-27b-it-qat-q4_0-gguf", None, {"dense"}, 27),
+        ("deepseek-ai/DeepSeek-R1", "fp8", {"moe", "mla"}, 671),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "bf16", set(), 70),
+        ("moonshotai/Kimi-K2-Thinking", "int4", {"moe", "mla"}, 1026),
+        ("someone/DeepSeek-R1", None, {"moe", "mla"}, 671),
     ],
 )
 def test_a_name_is_read(name: str, quantization: str | None, traits: set[str], parameters: float) -> None:
@@ -51,11 +59,28 @@ def test_a_name_is_read(name: str, quantization: str | None, traits: set[str], p
         ("RadixArk/Qwen3.8-Flash-Next-NVFP4", 1, "the files take 126 GiB, 126 on each of 1 host"),
         ("RadixArk/Qwen3.8-Flash-Next-NVFP4", 2, ""),
         ("nvidia/MiniMax-M2.7-NVFP4", 1, "229 billion parameters take 120 GiB in nvfp4"),
+        ("MiniMaxAI/MiniMax-M2.7", 1, "229 billion parameters take 213 GiB in fp8"),
+        ("MiniMaxAI/MiniMax-M2.7", 4, ""),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", 1, "80 billion parameters take 149 GiB in bf16"),
+        ("acme/Qwen3-Next-80B-A3B-Instruct", 1, ""),
     ],
 )
 def test_weights_that_a_name_promises(name: str, hosts: int, says: str) -> None:
     found = named.too_small(name, SPARK, hosts)
     assert says in found and bool(says) == bool(found)
+
+
+def test_the_share_that_vllm_is_told_to_take_is_what_is_there() -> None:
+    """105 billion parameters of 8 bits take 98 GiB, and vLLM some beside them: 0.85 of a Spark is enough, 0.84 not."""
+    found = named.too_small("acme/Air-105B-FP8", SPARK, 1, 0.84)
+    assert "98 on each of 1 host, with 5 beside them, and 102 of 122 GiB are there to take" in found
+    assert named.too_small("acme/Air-105B-FP8", SPARK, 1, 0.85) == ""
+    assert named.too_small("acme/Air-105B-FP8", SPARK, 2, 0.5) == ""
+
+
+def test_what_vllm_quantizes_as_it_loads_is_not_counted_as_it_lies_there() -> None:
+    assert named.too_small("Qwen/Qwen2.5-72B-Instruct", SPARK, 1, 0.8)
+    assert named.too_small("Qwen/Qwen2.5-72B-Instruct", SPARK, 1, 0.8, narrowed=True) == ""
 
 
 def test_the_names_of_the_catalog_say_what_the_catalog_says() -> None:

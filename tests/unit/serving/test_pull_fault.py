@@ -35,6 +35,7 @@ SAID = {
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?": "docker_down",
     "something new": "pull_failed",
     "": "pull_failed",
+    "failed to register layer: lsetxattr security.capability /usr/bin/ping: operation not supported": "disk_refuses",
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
         matrices = 2 if _is_ungated(layer.config) else 3
         if layer.feed == "sparse":
             found, one = experts(layer.config), _expert(layer.config, hidden, matrices)
-            routed, chosen = routed + found.count * one, chosen + found.per_token * one
+            routed, chosen = routed + int(_sets(layer.config) * found.count * one), chosen + found.per_token * one
             shared += _shared(layer.config, hidden, matrices, one)
             sides += found.count * hidden
         if layer.feed == "dense" or (layer.feed and _has_both(config)):
@@ -134,7 +134,12 @@ def senses(config: Fields | None) -> int:
     wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=usual)
     merged, given = hidden * config.whole("spatial_merge_size") ** 2, config.whole("out_hidden_size")
     mergers = 1 + len(config.items("deepstack_visual_indexes")) if merged and given else 0  # Qwen-VL
-    layer = 4 * hidden * hidden + 2 * hidden * wide
+    if _is(config, "seen_by_what_is_given"):
+        wide = given
+    heads = config.whole("num_heads", "num_attention_heads", default=1)
+    shared = config.whole("num_key_value_heads", default=heads) / max(1, heads)
+    gated = config.text("hidden_act") == "silu"
+    layer = int(2 * hidden * hidden * (1 + shared)) + (3 if gated else 2) * hidden * wide
     if config.has("conv_kernel_size"):  # a conformer: two networks around the attention, positions and a convolution
         layer += 2 * hidden * wide + 4 * hidden * hidden
     return depth * layer + mergers * merged * (merged + given)
@@ -197,6 +202,13 @@ def _expert(config: Fields, hidden: int, matrices: int) -> int:
 def _expert_width(config: Fields) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
     return config.layered(*names, *_WIDTH)
+
+
+def _sets(config: Fields) -> float:
+    """How many sets of experts there are, each as wide as the first: ERNIE-VL has narrower ones for what it sees."""
+    name = "moe_intermediate_size"
+    widths = config.wholes(name) if isinstance(config.data.get(name), list) else []
+    return sum(widths) / max(widths) if any(widths) else 1.0
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:

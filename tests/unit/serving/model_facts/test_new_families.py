@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speed
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import parameters
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields
 
 from tests.support.model_configurations import facts, kv
 
@@ -96,6 +97,27 @@ FAMILIES: dict[str, tuple[int, float, dict[str, Any]]] = {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064, "tie_word_embeddings": True,
         "vision_lora": {"r": 256}, "speech_lora": {"r": 320}, "embd_layer": {"embedding_cls": "image_audio"}}),
+    # transformers 5.24.0 on the meta device: its attention has a gate; 14 of 56 times through a layer see everything
+    "Dory": (14 * 4 * 256 * 2 * 2, 3.975, {
+        "model_type": "dory", "hidden_size": 2560, "intermediate_size": 7168, "num_hidden_layers": 72,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "n_input_layers": 16,
+        "n_recurrent_layers": 40, "n_output_layers": 16, "n_recurrent_loops": 2, "sliding_window": 1024,
+        "layer_types": [*["sliding_attention", "mlp"] * 3, "full_attention", "mlp"] * 9, "vocab_size": 131072}),
+    # the same, 29.399 without its resampler; a second set of experts is for what it sees
+    "ERNIE-4.5-VL-28B": (28 * 4 * 128 * 2 * 2, 29.4, {
+        "model_type": "ernie4_5_moe_vl", "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28,
+        "num_attention_heads": 20, "num_key_value_heads": 4, "moe_num_experts": [64, 64],
+        "moe_intermediate_size": [1536, 512], "moe_k": 6, "moe_num_shared_experts": 2, "vocab_size": 103424,
+        "moe_layer_start_index": 1, "tie_word_embeddings": True,
+        "vision_config": {"depth": 32, "hidden_size": 1280, "mlp_ratio": 4, "hidden_act": "quick_gelu"}}),
+    # the same; three matrices between two layers of the encoder's attention
+    "GLM-OCR": (16 * 8 * 64 * 2 * 2, 0.8075, {
+        "text_config": {
+            "model_type": "glm_ocr_text", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 59392},
+        "vision_config": {"model_type": "glm_ocr_vision", "depth": 24, "hidden_size": 1024, "num_heads": 16,
+                          "intermediate_size": 4096, "hidden_act": "silu", "out_hidden_size": 1536,
+                          "spatial_merge_size": 2}}),
     # vLLM on the meta device: 24 layers of 8,192 bytes, 18.52 GB; the hub says an empty object
     "moondream3": (196608, 9.26, {"model_type": "moondream3", "config": {}}),
     # as published; the hub says of its text a name and vocab_size
@@ -119,6 +141,22 @@ def test_a_family_is_counted(name: str, tmp_path: Path) -> None:
 def test_the_state_of_mamba_2_is_what_vllm_keeps(tmp_path: Path) -> None:
     found = facts({"architectures": ["X"], **FAMILIES["Mamba-Codestral-7B"][2]}, tmp_path)
     assert [each.state_bytes for each in found.attention] == [4255744]
+
+
+@pytest.mark.parametrize(
+    ("more", "numbers"),
+    [
+        ({"hidden_act": "gelu"}, 4 * 64 * 64 + 2 * 64 * 128),
+        ({"hidden_act": "silu"}, 4 * 64 * 64 + 3 * 64 * 128),
+        ({"hidden_act": "silu", "num_key_value_heads": 2}, 3 * 64 * 64 + 3 * 64 * 128),  # EXAONE 4.5
+        ({"hidden_act": "silu", "model_type": "glm4v_vision", "out_hidden_size": 96}, 4 * 64 * 64 + 3 * 64 * 96),
+    ],
+    ids=str,
+)
+def test_an_encoder_is_counted_by_what_it_computes_with(more: dict[str, Any], numbers: int) -> None:
+    """Of transformers 5.24.0: CLIP, Qwen2.5-VL, EXAONE 4.5 and GLM-4.1V on the meta device."""
+    said = {"hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "depth": 3, **more}
+    assert parameters.senses(Fields(said, "config.json", "vision_config.", [])) == 3 * numbers
 
 
 PLAIN: dict[str, Any] = {
