@@ -125,7 +125,7 @@ def parse_config(text: str) -> Config:
         ),
         timing=Timing(**raw["timing"]),
         phases=_patterns(raw["phases"]),
-        failures=_patterns(raw["failures"]),
+        failures=_patterns(raw["failures"], re.IGNORECASE),
         places=_patterns(raw["places"]),
         remarks=_patterns(raw["remarks"]),
         docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
