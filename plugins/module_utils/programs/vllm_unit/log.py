@@ -44,7 +44,7 @@ _UNQUOTED = re.compile(
 )
 # A signal that a program gets for its own doing; SIGBUS where /dev/shm, a part of the memory, has no room left.
 BY_SIGNAL = {
-    **dict.fromkeys((4, 8, 11), "kernel_fault"),  # SIGILL, SIGFPE, SIGSEGV
+    **{each.value: "kernel_fault" for each in (signal.SIGILL, signal.SIGFPE, signal.SIGSEGV)},
     signal.SIGBUS.value: "out_of_memory",
 }
 KEPT_LINES = 20
