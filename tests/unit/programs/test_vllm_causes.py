@@ -387,6 +387,15 @@ BY_PLACE = [
      "image_unfit"),
     (["transformers/modeling_rope_utils.py:check"], "ValueError: a value of which nobody has ever heard before",
      "start_failed"),
+    # Words by their class; the code is asked before.
+    (["vllm/v1/engine/core.py:load"], "ValueError: this attention of a model does not yet support what is asked of it",
+     "kernel_unsupported"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: max_num_partial_prefills must be set where nobody would set it",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "RuntimeError: the pool could not allocate what a model of this size asks for",
+     "out_of_memory"),
+    (["vllm/lora/utils.py:load"], "ValueError: this adapter of a model does not yet support what is asked of it",
+     "refused_flag"),
     (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
      "start_failed"),
 ]  # fmt: skip
@@ -404,6 +413,15 @@ def test_the_code_that_raised_an_error_tells_where_its_words_do_not(
     last = "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."
     failure = verdict_of_end(1, read(*(head + line for line in said), last), 0)
     assert (failure.verdict, raised in failure.text) == (verdict, True)
+
+
+def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
+    """While it serves, words of a class are a client's as well."""
+    log = new_log()
+    log.serves()
+    said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: it is not supported"
+    assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
+    assert verdict_of_end(1, read(*said), 0).verdict == "kernel_unsupported"
 
 
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:

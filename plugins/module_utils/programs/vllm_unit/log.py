@@ -148,7 +148,9 @@ class Log:
         told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
         for error in told[:1]:  # others follow from it
             for verdict, pattern in self.config.places:
-                if pattern.search(f"{error.text.split(maxsplit=1)[0]} {error.way}"):
+                kind = error.text.split(maxsplit=1)[0]
+                # A client's request may be refused in any words.
+                if pattern.search(f"{kind} {error.way}") or (self.phase != "ready" and pattern.search(error.text)):
                     return verdict, error.text[:LONGEST_TEXT]
         return None
 
