@@ -390,6 +390,12 @@ BY_PLACE = [
     # Words by their class; the code is asked before.
     (["vllm/v1/engine/core.py:load"], "ValueError: this attention of a model does not yet support what is asked of it",
      "kernel_unsupported"),
+    (["vllm/_custom_ops.py:gptq_marlin_gemm", "torch/_ops.py:__call__"],
+     "RuntimeError: Unsupported kernel config: num_bits = 4, group_size = 16", "kernel_unsupported"),
+    (["backends/mla/flashinfer_mla_sparse.py:forward"], "NotImplementedError: it handles 64 or 128 heads, and got 40",
+     "kernel_unsupported"),
+    (["vllm/envs.py:__getattr__"], "ValueError: Invalid value 'yes please' for VLLM_BACKEND. Valid options: x",
+     "refused_flag"),
     (["vllm/v1/engine/core.py:load"], "ValueError: max_num_partial_prefills must be set where nobody would set it",
      "refused_flag"),
     (["vllm/v1/engine/core.py:load"], "RuntimeError: the pool could not allocate what a model of this size asks for",

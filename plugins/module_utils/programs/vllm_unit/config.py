@@ -126,7 +126,7 @@ def parse_config(text: str) -> Config:
         timing=Timing(**raw["timing"]),
         phases=_patterns(raw["phases"]),
         failures=_patterns(raw["failures"], re.IGNORECASE),
-        places=_patterns(raw["places"]),
+        places=_patterns(raw["places"], re.IGNORECASE),
         remarks=_patterns(raw["remarks"]),
         docker_said=_patterns(raw["docker_said"], re.IGNORECASE),
         measured=tuple(re.compile(pattern) for pattern in raw["measured"]),
