@@ -265,7 +265,10 @@ PAIRS: list[tuple[str, str, str]] = [
     ("fabric_unreachable", "RaySystemError: System error: Failed to connect to the raylet at 10.0.1.2:6380",
      "INFO: Connected to the raylet at 10.0.1.2:6380, no error"),
     ("rank_silent", "[2026-10-10 09:09:09 TP0] Watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
-     "INFO: watchdog_timeout=300, no error"),
+     "Watchdog timeout is set to 300 s"),
+    ("disk_full", "ray.exceptions.OutOfDiskError: Local disk is full", "INFO: the disk is empty, no error"),
+    ("fabric_no_interface", "RuntimeError: Unable to resolve hostname to a (local) address",
+     "INFO: hostname spark-a is 10.0.1.1, no error"),
     ("weights_unfit", "AttributeError: 'ParallelLMHead' object has no attribute 'weight'",
      "INFO: the weight of ParallelLMHead is tied, no error"),
 ]  # fmt: skip

@@ -400,6 +400,16 @@ BY_PLACE = [
      "refused_flag"),
     (["vllm/v1/engine/core.py:load"], "RuntimeError: the pool could not allocate what a model of this size asks for",
      "out_of_memory"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: linear_backend 'x' cannot serve it on this device at all",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: to load it, please set the option that nobody would ever set",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "AssertionError: libcudart is not loaded in the current process, try setting X",
+     "image_unfit"),
+    (["vllm/v1/engine/core.py:wait"], "ray.exceptions.RayTaskError(TimeoutError): ray::RayWorkerWrapper.execute()",
+     "rank_silent"),
+    (["vllm/entrypoints/api.py:wait"], "TimeoutError: nobody has seen these forty and more words of an end",
+     "start_failed"),
     (["vllm/lora/utils.py:load"], "ValueError: this adapter of a model does not yet support what is asked of it",
      "refused_flag"),
     (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
@@ -428,6 +438,7 @@ def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
     said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: it is not supported"
     assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
     assert verdict_of_end(1, read(*said), 0).verdict == "kernel_unsupported"
+    assert verdict_of_end(1, read(said[0], said[2]), 0).verdict == "kernel_unsupported", "its frames are cut off"
 
 
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:

@@ -40,7 +40,7 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was bui
 # NCCL warns of what ends it, and kernels print what they are not made for.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout|crashed|has invalid",
+    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.

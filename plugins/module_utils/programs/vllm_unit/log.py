@@ -145,7 +145,7 @@ class Log:
         return None
 
     def _placed(self) -> tuple[str, str] | None:
-        told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
+        told = [error for error in list(self.errors.found) if error.raised and not self._only_says_gone(error.text)]
         for error in told[:1]:  # others follow from it
             for verdict, pattern in self.config.places:
                 kind = error.text.split(maxsplit=1)[0]
