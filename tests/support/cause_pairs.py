@@ -266,6 +266,7 @@ PAIRS: list[tuple[str, str, str]] = [
      "INFO: Connected to the raylet at 10.0.1.2:6380, no error"),
     ("rank_silent", "[2026-10-10 09:09:09 TP0] Watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
      "Watchdog timeout is set to 300 s"),
+    ("port_busy", "ValueError: Port 30000 is not available, please try another one", "INFO: port 30000, no error"),
     ("disk_full", "ray.exceptions.OutOfDiskError: Local disk is full", "INFO: the disk is empty, no error"),
     ("fabric_no_interface", "RuntimeError: Unable to resolve hostname to a (local) address",
      "INFO: hostname spark-a is 10.0.1.1, no error"),
