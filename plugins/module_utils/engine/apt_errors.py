@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What went wrong when apt or dpkg failed: a name, and the way out, in front of apt's own words.
 
-apt puts its errors on stderr, and the packages that block an installation on stdout, so both are read.
+apt puts its own errors on stderr, and the packages that block an installation on stdout. dpkg gets a terminal from it,
+so all words of dpkg and of packages' scripts come on stdout as well (without a terminal, on stderr).
 
 The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale. Most were seen in a test with the fault.
 The others are from a report, or from the source of apt, dpkg and DKMS.
@@ -39,8 +40,12 @@ _HALF_WAY_OUT = (
 _DPKG_SAYS = r"(?m)^dpkg: error processing (?:archive|package) (?:\S*/)?(\S+) \(--\w+\):\n[ \t]*(.+)$"
 # Of a script that failed dpkg knows the status alone. What the script said stands before; these only pass it on.
 _SCRIPT_FAILED = r"script (subprocess )?(returned error exit status|was killed)"
-_PASSED_ON = r"\s|dpkg\b|run-parts:|update-initramfs:|invoke-rc\.d:|Errors were encountered|Consult |needrestart"
+_PASSED_ON = (
+    r"\s|dpkg\b|run-parts:|update-initramfs:|invoke-rc\.d:|Errors were encountered|Consult |needrestart|Setting up |"
+    r"Unpacking |Preparing to unpack "
+)
 _DKMS_SAYS = r"(?:module build on kernel:|headers for kernel) (\S+)(?:.*\nConsult (\S+))?"
+_BY_DPKG = "Sub-process /usr/bin/dpkg"  # so apt ends where dpkg did
 _CHANGED = r"(?m)^The following held packages will be changed:\n((?: .*\n?)+)"
 
 
@@ -375,29 +380,30 @@ def is_locked(done: Completed) -> bool:
 
 def explained(done: Completed, system: System) -> str:
     """The name of what went wrong, the way out and what the command said; only the latter if nobody knows it."""
-    fault = find(done.stderr)
-    said = (_of_package(done.stderr, fault) or done.words)[:_MAX_WORDS].rstrip(".")
+    told = f"{done.stdout}\n{done.stderr}" if _BY_DPKG in done.stderr else done.stderr
+    fault = find(told)
+    said = (_of_package(told, fault) or done.words)[:_MAX_WORDS].rstrip(".")
     if fault is None and re.search(_BLOCKED, done.stderr):
         holds = parse_status(system.text(STATUS) or "").holds
         return _blocked(done.stdout, done.stderr, {name.partition(":")[0] for name in holds}) or said
     if fault is None:
         return said
-    holder = _holder(done.stderr, system) if fault is LOCKED else ""
-    built = re.search(_DKMS_SAYS, done.stderr)
+    holder = _holder(told, system) if fault is LOCKED else ""
+    built = re.search(_DKMS_SAYS, told)
     kernel, log = built.groups() if built else ("KERNEL", None)
     way_out = fault.way_out.replace("KERNEL", kernel).replace("LOG", log or _SOME_LOG)
     return f"{fault.name}: {said}{holder}. Fix: {way_out}"
 
 
-def _of_package(stderr: str, fault: Fault | None) -> str:
+def _of_package(told: str, fault: Fault | None) -> str:
     """The first package that dpkg could not handle, with dpkg's reason; and what its script said before, where nothing
     is known of that.
     """
-    package = re.search(_DPKG_SAYS, stderr)
+    package = re.search(_DPKG_SAYS, told)
     if package is None:
         return ""
     said = f"{package[1]}: {package[2].strip()}"
-    before = [line for line in stderr[: package.start()].splitlines() if line and not re.match(_PASSED_ON, line)]
+    before = [line for line in told[: package.start()].splitlines() if line and not re.match(_PASSED_ON, line)]
     return f"{said} ({before[-1]})" if before and fault in FOLLOWING else said
 
 

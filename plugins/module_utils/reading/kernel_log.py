@@ -66,7 +66,7 @@ KINDS = (
     (
         "gpu_start",
         r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
-        r".{0,80}?(?:[Cc]annot|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |[Tt]ime(?:d )?out|unexpected)",
+        r".{0,80}?(?:[Cc]annot|did not find|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |[Tt]ime(?:d )?out|unexpected)",
     ),
     (
         "gpu_start",
@@ -79,6 +79,14 @@ KINDS = (
     (
         "gpu_start",
         r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?(installed in this system is not supported)",
+    ),
+    # Modules that the kernel refused, and a display without its GPU: of the GPU where none answers.
+    (
+        "gpu_start",
+        r"\A(Loading of (?:unsigned module|module with \w+ (?:key|hash|crypto)) is rejected|"
+        r"Lockdown: \S{1,15}: unsigned module loading is restricted|"
+        r"nvidia\w*: (?:version magic '|disagrees about version of symbol |Unknown symbol )|"
+        r"\[drm:nv_drm_\w{4,40} \[nvidia_drm\]\] \*ERROR\* \[nvidia-drm\] \[GPU ID 0x[0-9a-f]{8}\] Failed to )",
     ),
     # Of many assertions these are of the hardware; without a GPU that answers they say why.
     (
@@ -148,8 +156,8 @@ KINDS = (
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     (
         "nic_firmware",
-        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|"
-        r"\w{10,40} failed recovering from a tx_timeout)",
+        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|(?:Error|ERR) CQE on |"
+        r"Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor|\w{10,40} failed recovering from a tx_timeout)",
     ),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
     (
@@ -182,7 +190,7 @@ KINDS = (
         "panic",
         r"\A(Kernel panic - not syncing|Internal error: [\w ./()-]{0,60}: [0-9a-f]+ \[#\d|SError Interrupt on CPU|"
         r"Insufficient stack space to handle exception|Unhandled (?:\d+-bit el1\w |fault: \w{4,20} )|"
-        r"Fixing recursive fault but reboot|"
+        r"Fixing recursive fault but reboot|Unexpected kernel BRK exception|BUG: KFENCE: [a-z -]{7,40}|"
         r"Unable to handle kernel [\w -]{4,60} at virtual address|kernel BUG at [\w/.-]{4,80}:\d+!|"
         r"BUG: (?:unable to handle (?:kernel|page)|kernel NULL pointer dereference|stack guard page was hit|"
         r"Bad page (?:state|map) in process|scheduling while atomic: )|general protection fault, |"

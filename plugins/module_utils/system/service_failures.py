@@ -100,7 +100,8 @@ WAYS_OUT = {
     " or take another image",
     "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then"
     " reboot the host (playbook gb10.fleet.reboot)",
-    "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
+    "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint. Of a"
+    " bus error: `df -h /dev/shm` and `ls -lt /dev/shm`, for it may be full of what others left there",
     "killed": "`journalctl -u docker -u {unit}` around that time; a `docker kill` or `docker stop` by hand does it,"
     " and so do programs that kill for memory: `journalctl -u earlyoom -u systemd-oomd`",
     "start_failed": "the first error in `journalctl -u {unit}` is the cause",

@@ -114,7 +114,24 @@ dpkg: error processing package nvidia-dkms-580-open (--configure):
     ],
 )  # fmt: skip
 def test_of_a_package_that_failed_the_reason_is_kept(said: str, told: str, tmp_path: Path) -> None:
-    assert apt_errors.explained(Completed((), 100, stderr=said), System(tmp_path, privileged=True)).startswith(told)
+    """apt 2.6.2 gives dpkg a terminal of its own, and then all its words are on stdout: tried."""
+    own = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
+    for stdout, stderr in (("", said), (f"Setting up x (1) ...\n{said}", own)):
+        done = Completed((), 100, stdout=stdout, stderr=stderr)
+        assert apt_errors.explained(done, System(tmp_path, privileged=True)).startswith(told)
+
+
+def test_of_a_script_that_says_nothing_no_progress_of_dpkg_is_quoted(tmp_path: Path) -> None:
+    stdout = (
+        "Unpacking x (1) ...\nSetting up x (1) ...\ndpkg: error processing package x (--configure):\n"
+        " installed x package post-installation script subprocess returned error exit status 10\n"
+    )
+    done = Completed((), 100, stdout=stdout, stderr="E: Sub-process /usr/bin/dpkg returned an error code (1)")
+    said = apt_errors.explained(done, System(tmp_path, privileged=True))
+    assert said.startswith(
+        "package_script_failed: x: installed x package post-installation script subprocess returned error exit status"
+        " 10. Fix: "
+    )
 
 
 # aws-samples/aws-deep-learning-ami-ubuntu-dcv-desktop issue 18, and how apt 3 says the same.

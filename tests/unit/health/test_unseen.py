@@ -11,7 +11,9 @@ from tests.support.unseen import rows, told
 from tests.support.unseen_readings import SETS, Case
 
 ROWS = [
-    row for name in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth") for row in rows(name)
+    row
+    for name in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+    for row in rows(name)
 ]
 CASES = [case for cases in (*SETS, SIXTH) for case in cases]
 

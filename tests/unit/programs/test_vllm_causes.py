@@ -360,12 +360,62 @@ BY_PLACE = [
      "AttributeError: a kernel of forty and more words has no run", "compile_failed"),
     (["tvm_ffi/cpp/extension.py:build_ninja", "python3.12/subprocess.py:_execute_child"],
      "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "image_unfit"),
+    (["deep_gemm/jit/compiler.py:get"], "RuntimeError: NVCC should be of 12.9 or newer, and what is there is 12.8",
+     "compile_failed"),
+    (["flashinfer/prefill.py:plan"], "RuntimeError: Error in function 'aligned_alloc' at /x/a.h:49: Buffer overflow",
+     "kernel_fault"),
     (["vllm/v1/worker/gpu_worker.py:load", "python3.12/pathlib.py:open"],
      "FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "start_failed"),
     (["vllm/v1/worker/gpu_worker.py:load_model", "vllm/lora/utils.py:process_packed_modules_mapping"],
      "AttributeError: to support it for this model, 'get_expert_mapping' must be implemented", "refused_flag"),
     (["vllm/lora/utils.py:load", "vllm/v1/worker/gpu_worker.py:execute"],
      "AttributeError: something of which nobody has ever heard before", "start_failed"),
+    # Of the hub, whatever it asked with; a file that is not there is none of that.
+    (["vllm/x.py:load", "huggingface_hub/file_download.py:hf_hub_download", "httpx/default.py:map_exceptions"],
+     "httpx.ReadTimeout: The read operation timed out", "model_missing"),
+    (["huggingface_hub/file_download.py:hf_hub_download"], "FileNotFoundError: [Errno 2] No such file: 'a'",
+     "start_failed"),
+    (["srt/server_args.py:__post_init__"], "AssertionError: The page size must be 64 for flashmla", "refused_flag"),
+    # vLLM issue 46480
+    (["v1/core/kv_cache_utils.py:unify_kv_cache_spec_page_size"], "AssertionError", "kernel_unsupported"),
+    (["v1/attention/backends/mla.py:__init__"], "NotImplementedError: this layer of forty and more words is not for it",
+     "kernel_unsupported"),
+    (["v1/attention/backends/mla.py:__init__"], "IndexError: this list of forty and more words has no end at all",
+     "start_failed"),
+    (["vllm/platforms/x.py:get", "torch/cuda/__init__.py:_lazy_init"], "RuntimeError: CUDA is not as it was, at all",
+     "gpu_dead"),
+    (["triton/runtime/build.py:_build", "python3.12/subprocess.py:check_call"],
+     "subprocess.CalledProcessError: Command '['/usr/bin/gcc', '-O3']' returned non-zero exit status 1.",
+     "compile_failed"),
+    (["transformers/modeling_rope_utils.py:check"], "KeyError: \"Missing required keys in `rope_scaling`: {'factor'}\"",
+     "image_unfit"),
+    (["transformers/modeling_rope_utils.py:check"], "ValueError: a value of which nobody has ever heard before",
+     "start_failed"),
+    # Words by their class; the code is asked before.
+    (["vllm/v1/engine/core.py:load"], "ValueError: this attention of a model does not yet support what is asked of it",
+     "kernel_unsupported"),
+    (["vllm/_custom_ops.py:gptq_marlin_gemm", "torch/_ops.py:__call__"],
+     "RuntimeError: Unsupported kernel config: num_bits = 4, group_size = 16", "kernel_unsupported"),
+    (["backends/mla/flashinfer_mla_sparse.py:forward"], "NotImplementedError: it handles 64 or 128 heads, and got 40",
+     "kernel_unsupported"),
+    (["vllm/envs.py:__getattr__"], "ValueError: Invalid value 'yes please' for VLLM_BACKEND. Valid options: x",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: max_num_partial_prefills must be set where nobody would set it",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "RuntimeError: the pool could not allocate what a model of this size asks for",
+     "out_of_memory"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: linear_backend 'x' cannot serve it on this device at all",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "ValueError: to load it, please set the option that nobody would ever set",
+     "refused_flag"),
+    (["vllm/v1/engine/core.py:load"], "AssertionError: libcudart is not loaded in the current process, try setting X",
+     "image_unfit"),
+    (["vllm/v1/engine/core.py:wait"], "ray.exceptions.RayTaskError(TimeoutError): ray::RayWorkerWrapper.execute()",
+     "rank_silent"),
+    (["vllm/entrypoints/api.py:wait"], "TimeoutError: nobody has seen these forty and more words of an end",
+     "start_failed"),
+    (["vllm/lora/utils.py:load"], "ValueError: this adapter of a model does not yet support what is asked of it",
+     "refused_flag"),
     (["vllm/v1/engine/core.py:step"], "IndexError: list index out of range in the scheduler's own list",
      "start_failed"),
 ]  # fmt: skip
@@ -385,6 +435,16 @@ def test_the_code_that_raised_an_error_tells_where_its_words_do_not(
     assert (failure.verdict, raised in failure.text) == (verdict, True)
 
 
+def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
+    """While it serves, words of a class are a client's as well."""
+    log = new_log()
+    log.serves()
+    said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: it is not supported"
+    assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
+    assert verdict_of_end(1, read(*said), 0).verdict == "kernel_unsupported"
+    assert verdict_of_end(1, read(said[0], said[2]), 0).verdict == "kernel_unsupported", "its frames are cut off"
+
+
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:
     said = "Traceback (most recent call last):", '  File "/x/y.py", line 1, in run', "ValueError: an answer of 42 words"
     assert said[-1] in verdict_of_end(137, read(*said), 0).text
@@ -402,6 +462,43 @@ def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:
 def test_a_server_that_reached_where_it_may_not_has_a_name_though_it_says_nothing(code: int, lines: list[str]) -> None:
     """llama.cpp issue 27427, a GB10: the process is gone, and its log ends in the middle of work."""
     assert verdict_of_end(code, read(*lines), 0).verdict == "kernel_fault"
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"), [(132, "kernel_fault"), (136, "kernel_fault"), (135, "out_of_memory"), (129, "start_failed")]
+)
+def test_the_signal_that_ended_a_silent_server_names_its_end(code: int, verdict: str) -> None:
+    """SIGILL, SIGFPE, SIGBUS, and SIGHUP, which somebody else sent."""
+    assert verdict_of_end(code, read("Loading"), 0).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("[2026-03-24 10:00:00,123 E 75 1] gcs_rpc_client.h:151: Failed to connect to GCS at address 10.0.1.1:6379",
+         "fabric_unreachable"),
+        ("(RayWorker pid=355) *** SIGBUS received at time=1692931519 on cpu 3 ***", "out_of_memory"),
+        ("[12-16 14:27:10] Exit code: -9", "killed"),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x'): connect: Network is unreachable",
+         "start_failed"),
+    ],
+)  # fmt: skip
+def test_what_a_layer_below_vllm_says_alone_names_the_end(line: str, verdict: str) -> None:
+    assert verdict_of_end(1, read(line), 0).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "0.00.400.000 E a: no room for it",
+        "[2026-11-30 10:00:00,1 E 7 9] a.cc:1: no room for it",
+        "[TRT-LLM] [E] no room for it",
+        'time=1 level=error msg="no room for it"',
+    ],
+)
+def test_a_line_that_its_program_marks_as_an_error_is_one_without_the_word(line: str) -> None:
+    assert line in verdict_of_end(1, read(line, "bye"), 0).text
+    assert "names no cause" in verdict_of_end(1, read(line.replace("E", "I").replace("error", "info"), "bye"), 0).text
 
 
 def test_a_cause_in_the_log_is_heard_before_the_signal_that_ended_the_server() -> None:

@@ -37,15 +37,19 @@ _WORDLESS = re.compile(r"[\w.]{3,80}: ?$")  # what is raised with a message whos
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
 # uvicorn's own way of writing; what NGC's entrypoint says of an older driver, before it takes the libraries for that
 _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was built for NVIDIA Driver Release")
-# NCCL warns of what ends it, kernels print what they are not made for, and PyTorch's C++ marks an error with an E.
+# NCCL warns of what ends it, and kernels print what they are not made for.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"segmentation fault|marked dead|crashed|has invalid|\[E\d* [^\]]{0,60}\.cpp:\d+\]",
+    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
 _PERHAPS = re.compile(r"could(?:n't| not)|cannot|can't|unable to|illegal|invalid", re.IGNORECASE)
-# Below an error, as each program marks it: c10, TensorRT-LLM, llama.cpp, Python's loggers and warnings, Go's loggers.
+# How programs mark an error, and what is below one: c10, TensorRT-LLM, llama.cpp, Ray, Python's loggers, Go's loggers.
+_MARKED = re.compile(
+    r"\[E\d* [^\]]{0,60}\.cpp:\d+\]|\[(?:E|ERROR|F|FATAL)\] |\A[\d.]{8,20} [EF] |\A\[[\d:, -]{19,25} [EFC] \d|"
+    r"\d (?:ERROR|CRITICAL|FATAL)\b|level=(?:error|fatal)\b"
+)
 _SLIGHT = re.compile(
     r"\[W\d{3,4} [\d:.]{6,20} |\[(?:W|I|WARNING|INFO)\] |\A[\d.]{8,20} [WID] |\d (?:WARNING|WARN|INFO)\b|"
     r"level=(?:warning|info)\b|\w+Warning: "
@@ -141,7 +145,7 @@ class Errors:
 
 def _weight(text: str) -> int | None:
     """Of a line without a level; none if it tells of no trouble. NCCL warns of what ends it."""
-    trouble = _TROUBLE.search(text)
+    trouble = _TROUBLE.search(text) or _MARKED.search(text[:120])
     if "NCCL WARN" in text:
         return None if _REPORTS.search(text) else ENDS
     if _SLIGHT.search(text[:120]):

@@ -42,6 +42,11 @@ _UNQUOTED = re.compile(
     r"""(?:[^"'`{\[]|\[(?:\d+|[Rr]ank ?\d+|\d{4}-\d\d-\d\d [\d:.]+|PG ID \d+ PG GUID [\d()]+ Rank \d+|"""
     r"""[EWI]\d* [\d:.]+ \w+\.cpp:\d+|/?(?:\w+/)*(?:gloo|torch|nccl)(?:/\w+)*/\w+\.cc:\d+)\])*"""
 )
+# A signal that a program gets for its own doing; SIGBUS where /dev/shm, a part of the memory, has no room left.
+BY_SIGNAL = {
+    **{each.value: "kernel_fault" for each in (signal.SIGILL, signal.SIGFPE, signal.SIGSEGV)},
+    signal.SIGBUS.value: "out_of_memory",
+}
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
 MOST_STEPS = 1000  # of a phase that are told: each is an event, and whatever comes next waits behind them
@@ -140,10 +145,12 @@ class Log:
         return None
 
     def _placed(self) -> tuple[str, str] | None:
-        told = [error for error in list(self.errors.found) if error.way and not self._only_says_gone(error.text)]
+        told = [error for error in list(self.errors.found) if error.raised and not self._only_says_gone(error.text)]
         for error in told[:1]:  # others follow from it
             for verdict, pattern in self.config.places:
-                if pattern.search(f"{error.text.split(maxsplit=1)[0]} {error.way}"):
+                kind = error.text.split(maxsplit=1)[0]
+                # A client's request may be refused in any words.
+                if pattern.search(f"{kind} {error.way}") or (self.phase != "ready" and pattern.search(error.text)):
                     return verdict, error.text[:LONGEST_TEXT]
         return None
 
@@ -251,8 +258,8 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     # SGLang kills itself after an error.
     if not log.end and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
         return Failure("killed", f"{ended}: it was killed")
-    if code == 128 + signal.SIGSEGV and not (log.fault or raised):
-        return Failure("kernel_fault", _with_cause(ended, log))
+    if code - 128 in BY_SIGNAL and not (log.fault or raised):
+        return Failure(BY_SIGNAL[code - 128], _with_cause(ended, log))
     return _verdict(ended, log)
 
 
