@@ -5,19 +5,29 @@ One host for each fault, all at once, with an interval of two seconds; so everyt
 
 from __future__ import annotations
 
+import http.client
 import re
 import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import planned
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.planned import WORK
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
+from tests.support.attacker import tally
 from tests.support.monitored import FAULTS, healthy
-from tests.support.prometheus import DASHBOARD, EXPORTER, Fleet
+from tests.support.ports import free_port
+from tests.support.prometheus import DASHBOARD, EXPORTER, PATIENCE_S, Fleet
+from tests.support.proofs import facts
 
 pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
 
@@ -112,3 +122,49 @@ def test_node_exporter_hands_on_what_the_collector_writes(fleet: Fleet) -> None:
     fleet.wait(lambda: bool(fleet.ask('node_textfile_scrape_error{job="textfile"} == 0')), lambda: fleet.ask("up"))
     assert fleet.ask('gb10_gpu_state{job="textfile",state="ok"}')
     assert fleet.ask('vllm:time_to_first_token_seconds_bucket{job="textfile",service="vllm"}')
+
+
+def test_a_host_sends_prometheus_nowhere_and_a_page_of_the_web_reads_nothing(tmp_path: Path) -> None:
+    """With the files and the flags of the role. A redirect led to loopback of the host that watches."""
+    asked: list[str] = []
+
+    class Host(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/of-another")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_words: Any) -> None:
+            pass
+
+    port, changed = free_port(), {"/etc/prometheus/": f"{tmp_path}/", "/var/lib/prometheus/": f"{tmp_path}/"}
+    changed |= {monitoring.PROMETHEUS: f"127.0.0.1:{port}", "interval: 15s": "interval: 1s"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        own = {"monitoring_enabled": True, "monitoring_server": True, "monitoring_port": server.server_port}
+        view = View("spark-a", facts(), own)
+        texts = {str(each.get("file")): str(each.get("content")) for each in render("monitoring", view).resources}
+        texts["command"] = next(one.command for one in monitoring.plan(view).servers if one.package == "prometheus")
+        for old, new in changed.items():
+            texts = {name: text.replace(old, new) for name, text in texts.items()}
+        for name in ("gb10.yml", "gb10-rules.yml"):
+            (tmp_path / name).write_text(texts[f"/etc/prometheus/{name}"])
+        running = subprocess.Popen(texts["command"].split(), stderr=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while asked.count("/metrics") < 3 and time.monotonic() < until:
+                time.sleep(0.2)
+            page = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            page.request("GET", "/api/v1/labels", headers={"Origin": "https://x.example"})
+            allowed = page.getresponse().headers["Access-Control-Allow-Origin"]
+            page.close()
+        finally:
+            running.kill()
+            running.wait()
+            server.shutdown()
+    assert asked.count("/metrics") >= 3
+    tally("a host sends Prometheus to another one", len(asked), asked.count("/of-another"))
+    tally("a page of the web reads all metrics", 1, allowed is not None)
+    assert set(asked) == {"/metrics"} and allowed is None

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
@@ -25,7 +24,8 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NO_NUMBERS = {"NaN": math.nan, "Inf": math.inf, "+Inf": math.inf, "-Inf": -math.inf}
 _PARTS = ("_bucket", "_sum", "_count")  # of a histogram; not when it was created
 _LARGEST_COUNT = 2.0**63
-MOST_SERIES = 1000  # of one service; vLLM has some 60 of a model, and whoever invents more fills Prometheus
+# Of one service; vLLM has some 60 series of a model. Who says more fills Prometheus, or takes the host past its bound.
+MOST_SERIES, MOST_CHARACTERS = 1000, 2**17
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -42,9 +42,11 @@ def handed_on(texts: Iterable[tuple[str, str]], families: Mapping[str, str]) -> 
 
 
 def few(text: str, families: Mapping[str, str]) -> bool:
-    """Tell whether it is what a server says; Unknown where it has more series."""
-    if sum(1 for __ in islice(_samples(text, families), MOST_SERIES + 1)) > MOST_SERIES:
-        raise Unknown(f"the server's /metrics has more than {MOST_SERIES} series, and none is handed on")
+    """Tell whether it is what a server says; Unknown where it says more."""
+    said = handed_on([("", text)], families)
+    if said.count("\n") > MOST_SERIES or len(said) > MOST_CHARACTERS:
+        most = f"{MOST_SERIES} series or {MOST_CHARACTERS} characters"
+        raise Unknown(f"the server's /metrics has more than {most}, and none is handed on")
     return True
 
 
