@@ -5,6 +5,7 @@ One host for each fault, all at once, with an interval of two seconds; so everyt
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import shutil
@@ -168,3 +169,36 @@ def test_a_host_sends_prometheus_nowhere_and_a_page_of_the_web_reads_nothing(tmp
     tally("a host sends Prometheus to another one", len(asked), asked.count("/of-another"))
     tally("a page of the web reads all metrics", 1, allowed is not None)
     assert set(asked) == {"/metrics"} and allowed is None
+
+
+@pytest.mark.skipif(not shutil.which(EXPORTER), reason=f"{EXPORTER} is not installed")
+def test_mounts_of_a_login_do_not_take_its_host_past_what_prometheus_reads(tmp_path: Path) -> None:
+    """Any login may make a thousand of them by FUSE, with names of kilobytes; with the command line of the role."""
+    proc = tmp_path / "1"
+    proc.mkdir()
+    rows = [("f" * 1000, f"/home/u/{number}/{'m' * 200}", "fuse.sshfs") for number in range(1000)]
+    rows.append(("/dev/a", "/", "ext4"))
+    (proc / "mounts").write_text("".join(f"{what} {at} {kind} rw 0 0\n" for what, at, kind in rows))
+    # What a newer one reads.
+    (proc / "mountinfo").write_text("".join(f"9 1 0:9 / {at} rw - {kind} {what} rw\n" for what, at, kind in rows))
+    view, port = View("spark-a", facts(), {"monitoring_enabled": True}), free_port()
+    lines = [line for each in render("monitoring", view).resources for line in str(each.get("content")).splitlines()]
+    (command,) = (line.partition("=")[2] for line in lines if line.startswith(f"ExecStart=/usr/bin/{EXPORTER} "))
+    words = [*command.replace("127.0.0.1:9100", f"127.0.0.1:{port}").split(), f"--path.procfs={tmp_path}"]
+    words += ["--collector.disable-defaults", "--collector.filesystem"]
+    running = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                door = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+                door.request("GET", "/metrics")
+                said = door.getresponse().read()
+                break
+            assert time.monotonic() < until and running.poll() is None
+            time.sleep(0.1)
+    finally:
+        running.kill()
+        running.wait()
+    tally("mounts of a login take its host past what Prometheus reads", 1, len(said) > 2**20)
+    assert b'fstype="ext4"' in said and b"fuse.sshfs" not in said and len(said) < 2**16
