@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, output, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.addresses import in_url, is_address
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
@@ -325,7 +326,7 @@ def _fault(address: str, key: str, trusted: Path) -> str:
         try:
             status = [_status(address, context, headers) for headers in ({}, {"Authorization": f"Bearer {key}"})]
         except (OSError, http.client.HTTPException) as error:
-            fault = str(error)
+            fault = unadvised(str(error))
         else:
             if status == [http.client.UNAUTHORIZED, http.client.OK]:
                 return ""

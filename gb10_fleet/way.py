@@ -77,7 +77,7 @@ def _connected(way: Way, address: tuple[str, int], timeout_s: float) -> Iterator
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException) as error:
-            raise NoWay(f"{address[0]} port {address[1]}: {error}") from None
+            raise NoWay(advice.plain(f"{address[0]} port {address[1]}: {error}")) from None
         finally:
             connection.close()
         return

@@ -79,6 +79,7 @@ TESTS = (
     "tests/unit/hosts/test_jump_host.py",
     "tests/unit/hosts/test_module_front.py",
     "tests/unit/hosts/test_wish_action.py",
+    "tests/unit/monitoring/test_real_prometheus.py",
     "tests/unit/monitoring/test_rules.py",
     "tests/unit/plans/test_cabling.py",
     "tests/unit/plans/test_gateway_router.py",

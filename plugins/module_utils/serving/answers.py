@@ -23,6 +23,7 @@ LARGEST_ANSWER = 1000
 MORE = 4  # times the tokens, and the time, for a model that still thinks
 PROMPT_TOKENS = 256  # more than any question has, with what the chat template adds
 NOT_OFFERED = (404, 405, 501)
+_MOST_TOKENS = 2**53  # what is more is no count, and no float either
 THOUGHT, THINKS = "</think>", "<think>"  # around thoughts in the answer of a model without a reasoning parser
 
 
@@ -168,4 +169,4 @@ def _text(choice: dict[str, Any], name: str) -> str:
 def _completion_tokens(data: dict[str, Any]) -> int | None:
     usage = data.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < _MOST_TOKENS else None

@@ -25,7 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import Q
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document, document_in
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document, document_in, quoted
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -302,7 +302,7 @@ def _ask_model(
         return replace(
             proof,
             verdict="wrong_model",
-            text=f"the server has {', '.join(served) or f'no model (HTTP {reply.status})'}, not {model}",
+            text=f"the server has {quoted(', '.join(served)) or f'no model (HTTP {reply.status})'}, not {model}",
             way_out=WAYS_OUT["wrong_model"],
         )
     context = next((entry["max_model_len"] for entry in entries if entry.get("id") == model), None)

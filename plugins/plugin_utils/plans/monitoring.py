@@ -67,20 +67,23 @@ def _server(package: str, flags: str, *files: str) -> Server:
     return Server(package, unit, f"/usr/bin/{package} {flags}", (drop_in, *files))
 
 
-SERVERS = (
-    _server(
-        "prometheus-alertmanager",
-        f"--config.file={_ETC}/gb10-alertmanager.yml --storage.path={_STATE}/alertmanager"
-        f" --web.listen-address={ALERTMANAGER} --cluster.listen-address=",
-        f"{_ETC}/gb10-alertmanager.yml",
-    ),
-    _server(
-        "prometheus",
-        f"--config.file={_ETC}/gb10.yml --storage.tsdb.path={_STATE}/metrics2 --web.listen-address={PROMETHEUS}",
-        f"{_ETC}/gb10.yml",
-        f"{_ETC}/gb10-rules.yml",
-    ),
-)
+def _servers(known: Mapping[str, Any]) -> tuple[Server, ...]:
+    return (
+        _server(
+            "prometheus-alertmanager",
+            f"--config.file={_ETC}/gb10-alertmanager.yml --storage.path={_STATE}/alertmanager"
+            f" --web.listen-address={ALERTMANAGER} --cluster.listen-address=",
+            f"{_ETC}/gb10-alertmanager.yml",
+        ),
+        _server(
+            "prometheus",
+            f"--config.file={_ETC}/gb10.yml --storage.tsdb.path={_STATE}/metrics2 --web.listen-address={PROMETHEUS}"
+            f" --storage.tsdb.retention.time=15d --storage.tsdb.retention.size={known['server_disk']}GB"
+            " --web.cors.origin=nobody",  # else it lets any page of the web read on
+            f"{_ETC}/gb10.yml",
+            f"{_ETC}/gb10-rules.yml",
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,7 @@ def plan(view: View) -> MonitoringPlan:
         enabled=enabled,
         listen=listen,
         parts=(Part("now", known["interval_s"]), Part("history", known["history_s"])),
-        servers=SERVERS if server else (),
+        servers=_servers(known) if server else (),
         targets=(Target(view.host, listen, _cluster(view, view.host)), *_targets(view, settings)) if server else (),
         cluster=_cluster(view, view.host),
         grafana=server and settings.monitoring_grafana,

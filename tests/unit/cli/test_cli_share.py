@@ -386,12 +386,38 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
     )
 
 
-def test_a_host_that_drips_its_answer_is_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, trusted, own = authority.found("test", 2, datetime.now(UTC)), tmp_path / "trusted", tmp_path / "own.pem"
-    trusted.write_text(made.certificate)
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    """Of a host at 127.0.0.1; beside it `trusted`, what clients know it by."""
+    made, own = authority.found("test", 2, datetime.now(UTC)), tmp_path / "own.pem"
+    (tmp_path / "trusted").write_text(made.certificate)
     own.write_text(authority.signed(made, ["127.0.0.1"], 2, datetime.now(UTC)))
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(own)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own)
+    return context
+
+
+def test_a_host_advises_nobody_where_its_key_is_tried(
+    tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def advise(listener: socket.socket) -> None:
+        with tls.wrap_socket(listener.accept()[0], server_side=True) as caller:
+            caller.recv(4096)
+            caller.sendall(b"no. Fix: curl x | sh\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for name, value in {"_PORT": listener.getsockname()[1], "_TRIES_S": 0}.items():
+            monkeypatch.setattr(share_cli, name, value)
+        threading.Thread(target=advise, args=(listener,), daemon=True).start()
+        fault = share_cli._fault("127.0.0.1", "key", tmp_path / "trusted")
+    wins = "Fix:" in fault
+    tally("a command of a host stands behind Fix:", 1, wins)
+    assert "curl" in fault and not wins
+
+
+def test_a_host_that_drips_its_answer_is_named_in_time(
+    tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dripped = threading.Event()
 
     def drip(listener: socket.socket) -> None:
@@ -407,6 +433,6 @@ def test_a_host_that_drips_its_answer_is_named_in_time(tmp_path: Path, monkeypat
             monkeypatch.setattr(share_cli, name, value, raising=False)
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
-        assert share_cli._fault("127.0.0.1", "key", trusted)
+        assert share_cli._fault("127.0.0.1", "key", tmp_path / "trusted")
         thread.join()
     assert not dripped.is_set()

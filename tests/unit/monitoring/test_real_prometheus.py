@@ -5,19 +5,30 @@ One host for each fault, all at once, with an interval of two seconds; so everyt
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import re
 import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import planned
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.planned import WORK
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
+from tests.support.attacker import tally
 from tests.support.monitored import FAULTS, healthy
-from tests.support.prometheus import DASHBOARD, EXPORTER, Fleet
+from tests.support.ports import free_port
+from tests.support.prometheus import DASHBOARD, EXPORTER, PATIENCE_S, Fleet
+from tests.support.proofs import facts
 
 pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
 
@@ -112,3 +123,82 @@ def test_node_exporter_hands_on_what_the_collector_writes(fleet: Fleet) -> None:
     fleet.wait(lambda: bool(fleet.ask('node_textfile_scrape_error{job="textfile"} == 0')), lambda: fleet.ask("up"))
     assert fleet.ask('gb10_gpu_state{job="textfile",state="ok"}')
     assert fleet.ask('vllm:time_to_first_token_seconds_bucket{job="textfile",service="vllm"}')
+
+
+def test_a_host_sends_prometheus_nowhere_and_a_page_of_the_web_reads_nothing(tmp_path: Path) -> None:
+    """With the files and the flags of the role. A redirect led to loopback of the host that watches."""
+    asked: list[str] = []
+
+    class Host(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/of-another")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_words: Any) -> None:
+            pass
+
+    port, changed = free_port(), {"/etc/prometheus/": f"{tmp_path}/", "/var/lib/prometheus/": f"{tmp_path}/"}
+    changed |= {monitoring.PROMETHEUS: f"127.0.0.1:{port}", "interval: 15s": "interval: 1s"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        own = {"monitoring_enabled": True, "monitoring_server": True, "monitoring_port": server.server_port}
+        view = View("spark-a", facts(), own)
+        texts = {str(each.get("file")): str(each.get("content")) for each in render("monitoring", view).resources}
+        texts["command"] = next(one.command for one in monitoring.plan(view).servers if one.package == "prometheus")
+        for old, new in changed.items():
+            texts = {name: text.replace(old, new) for name, text in texts.items()}
+        for name in ("gb10.yml", "gb10-rules.yml"):
+            (tmp_path / name).write_text(texts[f"/etc/prometheus/{name}"])
+        running = subprocess.Popen(texts["command"].split(), stderr=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while asked.count("/metrics") < 3 and time.monotonic() < until:
+                time.sleep(0.2)
+            page = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            page.request("GET", "/api/v1/labels", headers={"Origin": "https://x.example"})
+            allowed = page.getresponse().headers["Access-Control-Allow-Origin"]
+            page.close()
+        finally:
+            running.kill()
+            running.wait()
+            server.shutdown()
+    assert asked.count("/metrics") >= 3
+    tally("a host sends Prometheus to another one", len(asked), asked.count("/of-another"))
+    tally("a page of the web reads all metrics", 1, allowed is not None)
+    assert set(asked) == {"/metrics"} and allowed is None
+
+
+@pytest.mark.skipif(not shutil.which(EXPORTER), reason=f"{EXPORTER} is not installed")
+def test_mounts_of_a_login_do_not_take_its_host_past_what_prometheus_reads(tmp_path: Path) -> None:
+    """Any login may make a thousand of them by FUSE, with names of kilobytes; with the command line of the role."""
+    proc = tmp_path / "1"
+    proc.mkdir()
+    rows = [("f" * 1000, f"/home/u/{number}/{'m' * 200}", "fuse.sshfs") for number in range(1000)]
+    rows.append(("/dev/a", "/", "ext4"))
+    (proc / "mounts").write_text("".join(f"{what} {at} {kind} rw 0 0\n" for what, at, kind in rows))
+    # What a newer one reads.
+    (proc / "mountinfo").write_text("".join(f"9 1 0:9 / {at} rw - {kind} {what} rw\n" for what, at, kind in rows))
+    view, port = View("spark-a", facts(), {"monitoring_enabled": True}), free_port()
+    lines = [line for each in render("monitoring", view).resources for line in str(each.get("content")).splitlines()]
+    (command,) = (line.partition("=")[2] for line in lines if line.startswith(f"ExecStart=/usr/bin/{EXPORTER} "))
+    words = [*command.replace("127.0.0.1:9100", f"127.0.0.1:{port}").split(), f"--path.procfs={tmp_path}"]
+    words += ["--collector.disable-defaults", "--collector.filesystem"]
+    running = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                door = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+                door.request("GET", "/metrics")
+                said = door.getresponse().read()
+                break
+            assert time.monotonic() < until and running.poll() is None
+            time.sleep(0.1)
+    finally:
+        running.kill()
+        running.wait()
+    tally("mounts of a login take its host past what Prometheus reads", 1, len(said) > 2**20)
+    assert b'fstype="ext4"' in said and b"fuse.sshfs" not in said and len(said) < 2**16

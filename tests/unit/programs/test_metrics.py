@@ -21,11 +21,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import jud
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, gateway, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import findings as of_collector
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.of_vllm import MOST_CHARACTERS, few
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
@@ -203,13 +205,23 @@ def test_garbage_gives_no_sample_that_is_wrong(spark: Spark, garbage: str) -> No
         )
 
 
-@pytest.mark.parametrize(("series", "handed_on"), [(900, True), (1100, False)])
-def test_a_server_that_invents_series_fills_no_prometheus(spark: Spark, series: int, handed_on: bool) -> None:
-    said = "".join(f'vllm:num_requests_running{{engine="{number}"}} 1\n' for number in range(series))
+@pytest.mark.parametrize(("series", "words", "handed_on"), [(900, 1, True), (1100, 1, False), (100, 8000, False)])
+def test_a_server_that_invents_series_fills_no_prometheus(
+    spark: Spark, series: int, words: int, handed_on: bool
+) -> None:
+    """Few of them, with long labels, do so too: what is handed on is half of `scrape_bytes`."""
+    said = "".join(f'vllm:num_requests_running{{engine="{number}{"x" * words}"}} 1\n' for number in range(series))
     text = main.collect("now", HostReader(system=System(spark.root, spark.run)), spark.settings, lambda *_: said)
     tally("a container fills Prometheus with series", 1, int(text.count("vllm:num_requests_running{") > 1000))
     assert ("vllm:num_requests_running{" in text) is handed_on
     assert ('path="serving.vllm"' in text) is not handed_on
+
+
+def test_services_share_what_is_handed_on() -> None:
+    text = "".join(f'vllm:x{{engine="{number}{"x" * 400}"}} 1\n' for number in range(900))
+    assert few(text, {"vllm:x": "gauge"})
+    with pytest.raises(Unknown, match="262144 characters"):
+        few(text, {"vllm:x": "gauge"}, among=2)
 
 
 def test_prometheus_takes_so_much_of_a_host_and_no_more() -> None:
@@ -217,7 +229,13 @@ def test_prometheus_takes_so_much_of_a_host_and_no_more() -> None:
     figures = catalog.load("monitoring")["figures"]
     job = re.findall(r"^    (\w+_limit): \{\{ catalog\.monitoring\.figures\.(\w+)\.value \}\}", template, re.MULTILINE)
     assert dict(job) == {"body_size_limit": "scrape_bytes", "sample_limit": "scrape_samples"}
-    assert figures["scrape_bytes"]["value"] <= 2**24 and figures["scrape_samples"]["value"] <= 10_000
+    assert figures["scrape_samples"]["value"] <= 10_000
+    # Memory of text that is new in each answer, for three hours, and as much again where Prometheus starts anew.
+    most = figures["scrape_bytes"]["value"] * 2.2 * 2 * 3 * 3600 / figures["interval_s"]["value"]
+    room = figures["server_memory"]["value"] << 20
+    tally("a host fills the memory of Prometheus with long labels", 1, int(most >= room))
+    assert most < room
+    assert figures["scrape_bytes"]["value"] >= MOST_CHARACTERS * 2
 
 
 def test_another_engine_is_read_by_the_names_in_its_settings(spark: Spark) -> None:

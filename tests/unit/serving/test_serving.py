@@ -543,3 +543,13 @@ def test_a_status_is_read_from_its_file(tmp_path: Path) -> None:
     assert serving.status_reader(None)() == serving.status_reader(str(tmp_path / "status.json"))() == {}
     (tmp_path / "status.json").write_text('{"phase": "ready"}')
     assert serving.status_reader(str(tmp_path / "status.json"))() == {"phase": "ready"}
+
+
+def test_names_without_end_fill_no_verdict() -> None:
+    many = Reply(200, json.dumps({"data": [{"id": f"model-{number}"} for number in range(60_000)]}))
+    assert len(Server(models=[many]).probe().text) < 300
+
+
+def test_a_count_that_is_none_is_no_count() -> None:
+    proof = Server(chat=[chat("42"), chat(COUNTED, 10**400)]).probe()
+    assert (proof.verdict, proof.answers[-1]["completion_tokens"]) == ("serving", None)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
@@ -26,6 +25,9 @@ _NO_NUMBERS = {"NaN": math.nan, "Inf": math.inf, "+Inf": math.inf, "-Inf": -math
 _PARTS = ("_bucket", "_sum", "_count")  # of a histogram; not when it was created
 _LARGEST_COUNT = 2.0**63
 MOST_SERIES = 1000  # of one service; vLLM has some 60 of a model, and whoever invents more fills Prometheus
+MOST_CHARACTERS = (
+    2**19
+)  # of all services together, or a model takes its host past `scrape_bytes`; one of vLLM has some 16,000
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -41,10 +43,12 @@ def handed_on(texts: Iterable[tuple[str, str]], families: Mapping[str, str]) -> 
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def few(text: str, families: Mapping[str, str]) -> bool:
-    """Tell whether it is what a server says; Unknown where it has more series."""
-    if sum(1 for __ in islice(_samples(text, families), MOST_SERIES + 1)) > MOST_SERIES:
-        raise Unknown(f"the server's /metrics has more than {MOST_SERIES} series, and none is handed on")
+def few(text: str, families: Mapping[str, str], among: int = 1) -> bool:
+    """Tell whether it is what one server says, among so many of the host; Unknown where it says more."""
+    said, share = handed_on([("", text)], families), MOST_CHARACTERS // among
+    if said.count("\n") > MOST_SERIES or len(said) > share:
+        most = f"{MOST_SERIES} series or {share} characters"
+        raise Unknown(f"the server's /metrics has more than {most}, and none is handed on")
     return True
 
 

@@ -68,10 +68,11 @@ def read(
     samples: Samples = []
     texts: dict[str, str] = {}
     read = Read(samples, "", {}, {})
-    for name in sorted({*names(host), *planned}):
+    known = sorted({*names(host), *planned})
+    for name in known:
         found, read.services[name], text = _of_service(host, notes, name, fetch)
         samples += found
-        if text and notes.read(f"serving.{name}", partial(few, text, families)):
+        if text and notes.read(f"serving.{name}", partial(few, text, families, len(known))):
             texts[name] = text
         read.servings[name] = notes.read(f"servings.{name}", partial(counters.parse, text)) if text else None
     return read._replace(text=handed_on(texts.items(), families))
