@@ -145,7 +145,7 @@ class Lines:
         if self._shows:
             sys.stdout.write(text + end)
             sys.stdout.flush()
-        self._tell({"event": "verbose", "stdout": text})
+        self._tell({"event": "verbose", "stdout": _COLOUR.sub("", text)})
 
 
 _COLOUR = re.compile(r"(\x1b\[(?:0|[01];3[0-7]|38;5;\d{1,3})m)")  # as Ansible writes them; no other sequence goes on

@@ -12,11 +12,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog_a
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.catalog_age import Entry
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
+from gb10_fleet.helping import Listed
 from gb10_fleet.options import Json, Told
 from gb10_fleet.playbook import Outcome
 
 app = typer.Typer()
-catalog = typer.Typer(name="catalog", no_args_is_help=True, help="What the collection knows, and how old that is.")
+catalog = typer.Typer(
+    cls=Listed, name="catalog", no_args_is_help=True, help="What the collection knows, and how old that is."
+)
 app.add_typer(catalog)
 
 

@@ -285,7 +285,10 @@ _UNDO_STEPS = {
     "Refuse what cannot be taken back": "looking at what can be taken back",
     "Put back what stood before": "putting back what stood before",
 }
-_UNDONE = "Models stop, and Docker restarts with every container, where we set it up. What was downloaded stays."
+_UNDONE = (
+    "Models stop. Docker restarts with every container where we set it up, if docker_allow_restart allows that. "
+    "What was downloaded stays."
+)
 
 
 @app.command(cls=Playbook)

@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 
 import typer
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure, together
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import BY_TYPING, from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count, printable, some
 
 from gb10_fleet import home, passwords
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
+_KEYS = "into known_hosts"  # of `from_failure`
 _ANSIBLE = re.compile(r"\b(ansible \S+) -i INVENTORY")
 # A task of Ansible's own way that did not become root: it says no more.
 _NO_ROOT = re.compile(r"(Task failed: )?((Missing|Incorrect) \w+ password)")
@@ -64,13 +65,19 @@ def show_errors(report: Report) -> None:
 
 
 def by_name(order: Order, line: str) -> str:
-    """With the inventory of this command in place of the word for it; the one that is found alone needs none."""
+    """With what this command has in place of our words for it: its file of host keys, its inventory, and the options
+    for the passwords that were typed for it. The inventory that is found alone needs none."""
+    if _KEYS in line and (keys := home.host_keys(order.inventories)):
+        line = line.replace(_KEYS, f"into {shlex.quote(str(keys))}")
     if "-i INVENTORY" not in line:  # of a host there may be millions, and the next look reads a file
         return line
-    here = " ".join(f"-i {shlex.quote(name)}" for name in order.inventories)
-    line = _ANSIBLE.sub(lambda command: f"{command[1]} {here}{passwords.options()}", line)  # it finds none by itself
+    if passwords.CONNECTION in passwords.typed:
+        line = line.replace(BY_TYPING, "; or the password that was typed is not that of the host")
+    typed = passwords.options()
+    here = " ".join(f"-i {shlex.quote(name)}" for name in order.inventories) + typed
+    line = _ANSIBLE.sub(lambda command: f"{command[1]} {here}", line)  # it finds none by itself
     if list(order.inventories) == home.default():
-        return line.replace(" -i INVENTORY", "")
+        return line.replace(" -i INVENTORY", typed)
     return line.replace("-i INVENTORY", here)
 
 
@@ -87,10 +94,10 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
 
 
 def to_paste(order: Order, line: str) -> str:
-    """With the inventory of this command, its host keys, and the options for the passwords that were typed for it."""
+    """The same, and a tunnel that takes these host keys."""
     if "ssh -N " in line and (keys := home.host_keys(order.inventories)):
         line = line.replace("ssh -N ", f"ssh -o UserKnownHostsFile={shlex.quote(str(keys))} -N ")
-    return printable(by_name(order, line.replace("-i INVENTORY", f"-i INVENTORY{passwords.options()}")))
+    return printable(by_name(order, line))
 
 
 def named(order: Order, document: Any) -> Any:

@@ -82,7 +82,20 @@ def examples(name: str) -> list[str]:
     return [f"gb10 {name} {words}".rstrip() for words in EXAMPLES.get(name, ())]
 
 
-class Grouped(TyperGroup):
+class Listed(TyperGroup):
+    """Commands of which nothing is left out: a long line is wrapped."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        self.section(formatter, "Commands", self.list_commands(ctx))
+
+    def section(self, formatter: Any, title: str, names: Sequence[str]) -> None:
+        mine = [(name, command) for name in names if (command := self.commands.get(name)) and not command.hidden]
+        if mine:
+            with formatter.section(title):
+                formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in mine])
+
+
+class Grouped(Listed):
     """The commands by what they are for. A command of no group comes last.
 
     What is wrong with a question may quote a file of a stranger: a model's header, an evidence.
@@ -92,14 +105,11 @@ class Grouped(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = printable(error.message, "\n")
+            error.message = printable(error.message.removeprefix("Value error, "), "\n")  # as typer 0.29 begins some
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         known = {name for names in GROUPS.values() for name in names}
         rest = [name for name in self.list_commands(ctx) if name not in known]
         for title, names in {**GROUPS, "More": rest}.items():
-            mine = [(name, command) for name in names if (command := self.commands.get(name)) and not command.hidden]
-            if mine:
-                with formatter.section(title):  # a long line is wrapped, and nothing of it is left out
-                    formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in mine])
+            self.section(formatter, title, names)

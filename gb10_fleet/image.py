@@ -16,13 +16,14 @@ import typer
 from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import planted_above
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
+from gb10_fleet.helping import Listed
 from gb10_fleet.options import Json, NoLists, there
 from gb10_fleet.playbook import Order, Outcome, run
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.images.judgement import Judgement
 
-app = typer.Typer(no_args_is_help=True, help="Look into container images, and build one for a GB10.")
+app = typer.Typer(cls=Listed, no_args_is_help=True, help="Look into container images, and build one for a GB10.")
 Facts = Mapping[str, Any]
 _OF_VERSIONS = {
     **{"vllm": "vLLM", "torch": "torch", "torch_cuda": "torch's CUDA", "cuda": "CUDA toolkit", "nccl": "NCCL"},

@@ -46,6 +46,8 @@ app = typer.Typer()
 FILE = "share.yml"  # a further source of the inventory: in it no word of a host is a template
 _CERTIFICATE = "gateway_certificate_text"
 _PORT = 8443  # of the role
+_GOOD = [http.client.UNAUTHORIZED, http.client.OK]  # without a key, and with it
+_NO_MODEL = (http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE)
 _TRIES_S = 20  # seconds, a try after each; NGINX reads its keys anew within one
 _ANSWER_S = 5  # of one answer, from its first byte to its last
 _NOTHING, _AGAIN = "Nothing was changed", "Run the same again, or gb10 site"
@@ -188,9 +190,9 @@ class _Share:
         before = self.kept.read()
         keys = _keys(before)
         if keys.pop(name, None) is None:
-            known = ", ".join(sorted(keys)) or "nobody"
+            known = f"these have one: {', '.join(sorted(keys))}" if keys else "nobody has one"
             rest = "A host that did not hear of it when it was taken back forgets it with gb10 site"
-            raise Stop(f"{name} has no key; these have one: {known}. {rest}", Outcome.refused)
+            raise Stop(f"{name} has no key; {known}. {rest}", Outcome.refused)
         after = {**before, "vars": {**before["vars"], "gateway_keys": keys}} if keys else {}
         out = f"{name} has no key here any more"
         if self._bring(after, before, f"{out}; gb10 site takes it off the rest of the hosts"):
@@ -287,8 +289,15 @@ class _Share:
     def _tried(self, addresses: Mapping[str, str], key: str) -> str:
         """Ask as that client would; return what went wrong, or nothing."""
         for host, address in addresses.items():
-            if fault := _fault(address, key, self.kept.trusted):
-                return f"{host} does not answer from here: {fault}"
+            try:
+                without, status = _answered(address, key, self.kept.trusted)
+            except (OSError, http.client.HTTPException) as error:
+                return f"{host} does not answer from here: {unadvised(str(error))}"
+            if without == http.client.UNAUTHORIZED and status in _NO_MODEL:
+                why = "`gb10 ps -i INVENTORY` says why"
+                return f"the gateway of {host} answers, and its model does not ({status}); {why}"
+            if [without, status] != _GOOD:
+                return f"{host} does not answer as it should: {without} without a key, {status} with it"
         return ""
 
 
@@ -319,20 +328,20 @@ def _how(name: str, urls: Sequence[str], key: str, trusted: Path, fault: str) ->
     yield f"Tried from here: {fault or 'it answers, and refuses who has no key'}"
 
 
-def _fault(address: str, key: str, trusted: Path) -> str:
+def _answered(address: str, key: str, trusted: Path) -> list[int]:
+    """Return what it answers without a key and with it, as soon as that is good; else what it was at last."""
     context = ssl.create_default_context(cafile=str(trusted))
     until = time.monotonic() + _TRIES_S
     while True:
+        late = time.monotonic() >= until
         try:
-            status = [_status(address, context, headers) for headers in ({}, {"Authorization": f"Bearer {key}"})]
-        except (OSError, http.client.HTTPException) as error:
-            fault = unadvised(str(error))
+            found = [_status(address, context, headers) for headers in ({}, {"Authorization": f"Bearer {key}"})]
+        except (OSError, http.client.HTTPException):
+            if late:
+                raise
         else:
-            if status == [http.client.UNAUTHORIZED, http.client.OK]:
-                return ""
-            fault = f"{status[0]} without a key, {status[1]} with it"
-        if time.monotonic() >= until:
-            return fault
+            if late or found == _GOOD:
+                return found
         time.sleep(1)
 
 

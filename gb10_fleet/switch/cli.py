@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.consent import g
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted, printable, write
 
 from gb10_fleet.ending import told
+from gb10_fleet.helping import Listed
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome
 from gb10_fleet.rollout import locks
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gb10_fleet.switch.routeros import State
     from gb10_fleet.switch.settings import Account, Switch
 
-app = typer.Typer(no_args_is_help=True, help="Check the switch between Sparks, and set it.")
+app = typer.Typer(cls=Listed, no_args_is_help=True, help="Check the switch between Sparks, and set it.")
 _COLUMNS = ("port", "hosts", "Gb/s", "MTU", "L2MTU", "pause", "PFC", "ECN", "by the chip", "sent", "dropped", "paused")
 Seconds = Annotated[int, typer.Option("--seconds", min=1, max=600, help="Between two readings of the counters.")]
 

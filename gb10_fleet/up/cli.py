@@ -348,9 +348,13 @@ class _Up:
 
         order = self._order("gb10.fleet.site", home.inventory())
         try:
-            locks.refuse(place(order.inventories))
+            with locks.held(place(order.inventories)) as name:
+                name("gb10 up")
+                return self._set_up(order, fleet)
         except locks.Busy as busy:
             raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
+
+    def _set_up(self, order: Order, fleet: Fleet) -> Outcome:
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
         outcome, report = run(order, quiet=True, watch=_progress(self.person, fleet))
         unauthorized = any("unauthorized: " in text for texts in report.messages.values() for text in texts)

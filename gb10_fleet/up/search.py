@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import getpass
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import MAY_NOT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 
 from gb10_fleet import passwords
@@ -190,6 +192,12 @@ def _with_password(
         if all(one.facts is not None for one in answers):
             return answers
         silent = [one for one in answers if one.facts is None]
+        if barred := [str(one.place) for one in silent if MAY_NOT.search(one.silence)]:
+            raise Stop(
+                f"{', '.join(barred)}: this user may not use sudo. Log in as one who may (gb10 up -u USER), or let this"
+                " one (a file in /etc/sudoers.d). Nothing was changed",
+                Outcome.unreachable,
+            )
         if not all(re.search(_REFUSED, one.silence, re.IGNORECASE) for one in silent):
             person.say(*(f"{one.place}: {one.silence}" for one in silent))
             break  # another password would not help
@@ -199,12 +207,25 @@ def _with_password(
 
 
 def _refuse_silent(silent: Sequence[Place]) -> None:
+    if unknown := [str(place) for place in silent if not _has_address(place)]:
+        raise Stop(
+            f"{', '.join(unknown)}: no address has this name (`getent hosts NAME`); write the address, or the name "
+            "with .local behind it. Nothing was changed",
+            Outcome.unreachable,
+        )
     if silent:
         names = ", ".join(map(str, silent))
         raise Stop(
             f"{names}: no answer over SSH; check power, network and the address. Nothing was changed",
             Outcome.unreachable,
         )
+
+
+def _has_address(place: Place) -> bool:
+    try:
+        return bool(socket.getaddrinfo(place.address, place.port))
+    except (OSError, UnicodeError):
+        return False
 
 
 def _refuse_others(others: Sequence[Place]) -> None:

@@ -162,6 +162,12 @@ def standing(system: System) -> Guard | None:
         return None
 
 
+def waits(system: System) -> bool:
+    """Tell whether the change of another call may be confirmed yet: its time is not over, and nobody has ended it."""
+    guard = standing(system)
+    return guard is not None and system.clock.now() < guard.until and bool(open_checkpoints(system))
+
+
 @contextlib.contextmanager
 def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator[None]:
     """Either all of it happens, or the network goes back to how it was, also if we are killed.

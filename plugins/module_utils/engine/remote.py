@@ -131,24 +131,32 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
     writes = request.verb != "drift" and not request.check
     # The call that is to be confirmed may be at work yet, without a connection: then it ends before its guard fires.
     patience = max(lock.PATIENCE_S, guard.left_s(system)) if request.confirm else lock.PATIENCE_S
-    with lock.held(system, request.run.name, exclusive=writes, patience=patience):
-        if writes:
-            _settle_guard(request, system)  # before the facts, which it may change
-        facts = said["facts"] = _facts(request, system)
-        if facts is not None:
-            said["stale"] = [
-                key for key, digest in request.expect.items() if key not in facts or fact_digest(facts[key]) != digest
-            ]
-        if said["stale"]:
-            return
-        outcome = _outcome(request, system)
-        if outcome is None:
-            said["known"] = False
-            return
-        said.update(vars(outcome))
-        if writes and outcome.changes:
-            system.forget()
-            said["facts"] = _facts(request, system)
+    while True:
+        with lock.held(system, request.run.name, exclusive=writes, patience=patience):
+            if request.confirm or not guard.waits(system):
+                _carry_out_alone(request, system, said, writes)
+                return
+        system.clock.sleep(1.0)  # the call that confirms what another run has changed needs the lock
+
+
+def _carry_out_alone(request: Request, system: System, said: dict[str, Any], writes: bool) -> None:
+    if writes:
+        _settle_guard(request, system)  # before the facts, which it may change
+    facts = said["facts"] = _facts(request, system)
+    if facts is not None:
+        said["stale"] = [
+            key for key, digest in request.expect.items() if key not in facts or fact_digest(facts[key]) != digest
+        ]
+    if said["stale"]:
+        return
+    outcome = _outcome(request, system)
+    if outcome is None:
+        said["known"] = False
+        return
+    said.update(vars(outcome))
+    if writes and outcome.changes:
+        system.forget()
+        said["facts"] = _facts(request, system)
 
 
 def _settle_guard(request: Request, system: System) -> None:

@@ -104,7 +104,7 @@ _WRONG_SUDO = (
     " where the inventory has it"
 )
 # Whoever adds -k alone meets the refusal of sudo next.
-_BY_TYPING = ", or add -kK and type the password of SSH and sudo (-k -K: two of them)"
+BY_TYPING = ", or add -kK and type the password of SSH and sudo (-k -K: two of them)"
 # Why no login came about where something answers, and what helps.
 _NO_LOGIN = (
     (
@@ -134,9 +134,10 @@ _NO_LOGIN = (
 )
 # What sudo itself says is a refusal. None are: a host name that it cannot resolve, a limit that it cannot set, and a
 # Python that is not there.
+MAY_NOT = re.compile(r"not in the sudoers|may not run sudo|not allowed to (execute|run sudo)", re.I)
 _SUDO = re.compile(
-    r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
-    r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to (execute|run sudo)|"
+    rf"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|{MAY_NOT.pattern}|"
+    r"sudo: (command )?not found|waiting for privilege escalation|"
     r"\bsudo(-rs)?: (?!unable to (resolve|send)|setrlimit|\S*python|unable to execute \S*python)[\w/'\"]",
     re.I,
 )
@@ -183,16 +184,14 @@ def from_failure(
         asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"
         way_out = (
             "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
-            f" then put it into known_hosts (ssh-keyscan {asked}); do not switch host key checking off"
+            f" then put it into known_hosts in place of the former one (ssh-keyscan {asked});"
+            " do not switch host key checking off"
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
-        typed = _WRONG_SUDO if _WRONG.search(text) else _NO_PASSWORD
-        way_out = (
-            f"{typed}; or let"
-            " this user run sudo without a password (a file in /etc/sudoers.d); "
-            f"check with: {try_by_hand(host, '--become', '-K')}"
-        )
+        typed = f"{_WRONG_SUDO if _WRONG.search(text) else _NO_PASSWORD}; or let this user run sudo without a password"
+        allowed = "set ansible_user to one who may use sudo, or let this one" if MAY_NOT.search(text) else typed
+        way_out = f"{allowed} (a file in /etc/sudoers.d); check with: {try_by_hand(host, '--become', '-K')}"
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
     if became := _BECOME.search(text):
         way_out = (
@@ -209,7 +208,7 @@ def from_failure(
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     without = f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')" if others else ""
     if _DENIED.search(text):
-        typed = _BY_TYPING if _BY_PASSWORD.search(text) else ""
+        typed = BY_TYPING if _BY_PASSWORD.search(text) else ""
         way_out = f"check ansible_user and its key: {try_by_hand(host)} must work{typed}{without}"
         return Finding("permission", "error", host, f"the host does not let us in: {said}", way_out)
     if _TURNED_AWAY.search(text):

@@ -89,7 +89,8 @@ def to_own_ssh(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
         return {**environment}
     program = folder / "gb10-asked"
     if not program.exists():
-        new = folder / f"gb10-asked-{os.getpid()}"  # others of this run may write it at the same moment
+        # Others of this run may write it at the same moment: processes, and threads of one.
+        new = folder / f"gb10-asked-{os.getpid()}-{threading.get_ident()}"
         new.write_text(f'{_OWN_ALONE.format(own=f"${_OWN}")}exec "${_HELPER}" "$@"\n', encoding="utf-8")
         new.chmod(0o700)
         new.replace(program)

@@ -40,8 +40,10 @@ def test_each_command_is_in_one_group() -> None:
 
 
 def test_nothing_is_cut_and_the_exit_statuses_come_last() -> None:
+    for group in ([], ["catalog"], ["image"], ["switch"]):
+        shown = CLI.invoke(cli.app, [*group, "--help"]).stdout
+        assert "..." not in shown.replace("[ARGS]...", "") and max(map(len, shown.splitlines())) <= 80, shown
     text = CLI.invoke(cli.app, ["--help"]).stdout
-    assert "..." not in text.replace("[ARGS]...", "") and max(map(len, text.splitlines())) <= 80
     assert text.index("Change a fleet:") < text.index("Exit status:")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -38,7 +39,8 @@ NOW = datetime(2026, 11, 28, tzinfo=UTC)
 class Gateway(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         keys = getattr(self.server, "keys")  # noqa: B009
-        status = 200 if self.headers["Authorization"] in [f"Bearer {key}" for key in keys] else 401
+        behind = getattr(self.server, "behind")  # noqa: B009
+        status = behind if self.headers["Authorization"] in [f"Bearer {key}" for key in keys] else 401
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -55,6 +57,7 @@ class Fleet:
         self.file = folder / share_cli.FILE
         self.orders: list[Order] = []
         self.outcome = Outcome.done
+        self.behind = 200  # what the model's server says
         self.reach = {"login": "you@192.0.2.11", "gateway": None, **reach}
 
     def run(self, order: Order, quiet: bool = False, watch: Any = None) -> tuple[Outcome, Report]:
@@ -83,6 +86,7 @@ class Fleet:
         pem.unlink()
         server = ThreadingHTTPServer(("127.0.0.1", self.port), Gateway)
         setattr(server, "keys", list(known["gateway_keys"].values()))  # noqa: B010
+        setattr(server, "behind", self.behind)  # noqa: B010
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.server = server
@@ -224,6 +228,20 @@ def test_a_key_of_another_authority_is_named(fleet: Fleet) -> None:
     )
 
 
+def test_a_gateway_whose_model_stands_still_is_no_gateway_that_cannot_be_reached(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_cli, "_TRIES_S", 0)
+    fleet.behind = 502
+    said = call(fleet, "laptop", "--yes").stdout
+    assert "Tried from here: the gateway of a answers, and its model does not (502); `gb10 ps -i" in said, said
+    fleet.behind = 418
+    assert "a does not answer as it should: 401 without a key, 418 with it" in call(fleet, "laptop", "--yes").stdout
+    fleet.close()
+    monkeypatch.setattr(fleet, "converge", lambda: None)
+    assert "a does not answer from here: " in call(fleet, "laptop", "--yes").stdout
+
+
 def test_only_its_owner_reads_the_secrets_and_ansible_reads_the_variables(fleet: Fleet) -> None:
     os.umask(0o022)
     call(fleet, "laptop", "--yes")
@@ -256,8 +274,8 @@ def test_a_failed_run_is_gone_on_with(fleet: Fleet) -> None:
     [
         (("laptop",), "Nobody is there to ask: say --yes"),
         (("a b", "--yes"), "a client's name has letters"),
-        (("--revoke", "laptop"), "laptop has no key; these have one: nobody"),
-        (("--revoke", ""), " has no key; these have one: nobody"),
+        (("--revoke", "laptop"), "laptop has no key; nobody has one"),
+        (("--revoke", ""), " has no key; nobody has one"),
         (("", "--yes"), "a client's name has letters"),
     ],
 )
@@ -376,7 +394,7 @@ def test_each_host_has_a_certificate_of_its_own_and_a_claim_gets_none(
 
     monkeypatch.setattr(share_cli, "run", run)
     monkeypatch.setattr(share_cli, "_address", lambda host, login: addresses[host])
-    monkeypatch.setattr(share_cli, "_fault", lambda *_: "")
+    monkeypatch.setattr(share_cli, "_answered", lambda *_: share_cli._GOOD)
     assert CLI.invoke(cli.app, ["share", "laptop", "--yes", "-i", str(tmp_path)]).exit_code == 0
     hosts = yaml.safe_load((tmp_path / share_cli.FILE).read_text())["all"]["hosts"]
     made = share_cli.Kept(tmp_path).authority()
@@ -409,7 +427,8 @@ def test_a_host_advises_nobody_where_its_key_is_tried(
         for name, value in {"_PORT": listener.getsockname()[1], "_TRIES_S": 0}.items():
             monkeypatch.setattr(share_cli, name, value)
         threading.Thread(target=advise, args=(listener,), daemon=True).start()
-        fault = share_cli._fault("127.0.0.1", "key", tmp_path / "trusted")
+        asks = SimpleNamespace(kept=SimpleNamespace(trusted=tmp_path / "trusted"))
+        fault = share_cli._Share._tried(cast(share_cli._Share, asks), {"a": "127.0.0.1"}, "key")
     wins = "Fix:" in fault
     tally("a command of a host stands behind Fix:", 1, wins)
     assert "curl" in fault and not wins
@@ -433,6 +452,7 @@ def test_a_host_that_drips_its_answer_is_named_in_time(
             monkeypatch.setattr(share_cli, name, value, raising=False)
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
-        assert share_cli._fault("127.0.0.1", "key", tmp_path / "trusted")
+        with pytest.raises((OSError, http.client.HTTPException)):
+            share_cli._answered("127.0.0.1", "key", tmp_path / "trusted")
         thread.join()
     assert not dripped.is_set()

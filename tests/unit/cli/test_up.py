@@ -256,6 +256,23 @@ def test_nothing_is_set_up_beside_a_rollout(world: World) -> None:
     assert up().exit_code == Outcome.done and world.changed
 
 
+def test_two_that_set_up_at_once_are_one_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took the network and the copies of the other one for its own, and both failed."""
+    seen: list[bool] = []
+
+    def run(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        if order.playbook == "gb10.fleet.site" and not order.check:
+            with pytest.raises(locks.Busy, match="another gb10 is at work on this fleet: run gb10 up, process"):
+                locks.refuse(home.inventory() / ".gb10")
+            seen.append(True)
+        return world.run(order)
+
+    monkeypatch.setattr(cli, "run", run)
+    world.typed = ["1"]
+    assert up(*ADDRESSES.values()).exit_code == Outcome.done and seen == [True]
+    locks.refuse(home.inventory() / ".gb10")
+
+
 def test_a_no_and_a_check_write_nothing(world: World) -> None:
     for typed, words, status in ((["n"], [], 4), ([""], [], 4), (["4", "y", "n"], [], 4), ([], ["--check"], 0)):
         world.typed = typed
@@ -434,6 +451,7 @@ def test_a_command_without_i_takes_the_projects_inventory_then_ours(
     assert by_name(Order("", ["other"]), "gb10 status -i INVENTORY") == "gb10 status -i other"
     monkeypatch.setattr(passwords, "typed", {passwords.CONNECTION: "a", passwords.BECOME: "a"})
     assert by_name(Order("", [mine]), "ansible a -i INVENTORY -m raw") == f"ansible a -i {mine} -kK -m raw"
+    assert by_name(Order("", [mine]), "gb10 status -i INVENTORY") == "gb10 status -kK"
     Path("project").mkdir()
     Path("ansible.cfg").write_text("[defaults]\ninventory = project\n")
     assert options.there([]) == ["project"]
@@ -466,12 +484,13 @@ class Network:
 
     hosts: Mapping[str, str | None]
     sent: list[tuple[str, str]] = field(default_factory=list)  # passwords, and where they went
+    refused: str = "Permission denied"
 
     def answer(self, place: Place, *, opened: bool) -> Answer:
         number = int(place.address.rpartition(".")[2])
         said = facts(f"spark-{number}") | {"boot_id": f"boot-{number}"}
         keys = {"ssh-ed25519": key(number)}
-        return Answer(place, keys, said, True) if opened else Answer(place, keys, silence="Permission denied")
+        return Answer(place, keys, said, True) if opened else Answer(place, keys, silence=self.refused)
 
     def keys_of(self, asked: Sequence[Place]) -> dict[Place, Any]:
         return {place: self.answer(place, opened=True).keys for place in asked if place.address in self.hosts}
@@ -578,6 +597,14 @@ def test_three_wrong_passwords_are_enough(
     assert "wrong password, or wrong user" in capsys.readouterr().out and len(who.asked) == 1 + search.TRIES
 
 
+def test_who_may_not_sudo_is_told_so_and_not_asked_again(
+    person: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network({"192.0.2.11": "secret"}, refused="sudo was refused: you is not in the sudoers file.; add -K")
+    with pytest.raises(Stop, match=r"192\.0\.2\.11: this user may not use sudo\. .*gb10 up -u USER"):
+        find(network, person(["y", "a"]), tmp_path, monkeypatch, *network.hosts)
+
+
 @pytest.mark.parametrize(("names", "said"), [((A,), False), ((A, B), True)])
 def test_one_spark_hears_nothing_of_cables(
     names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
@@ -619,6 +646,8 @@ def test_who_is_silent_or_has_the_key_of_another_is_named(
     network = Network({"192.0.2.11": None})
     with pytest.raises(Stop, match=r"192\.0\.2\.99: no answer over SSH"):
         find(network, person([]), tmp_path, monkeypatch, "192.0.2.11", "192.0.2.99")
+    with pytest.raises(Stop, match=r"spark-x\.invalid: no address has this name"):
+        find(network, person([]), tmp_path, monkeypatch, "192.0.2.11", "spark-x.invalid")
     twin = Network({"192.0.2.11": None, "192.0.2.12": None})
     monkeypatch.setattr(
         twin,

@@ -890,6 +890,8 @@ def test_a_password_that_is_wrong_is_not_a_missing_one() -> None:
     assert from_failure("a", "Incorrect sudo password").way_out.startswith(
         "the password that this run has is wrong: type it anew (-K; where it is not that of SSH, -k -K)"
     )
+    barred = from_failure("a", "you is not in the sudoers file.").way_out
+    assert barred.startswith("set ansible_user to one who may use sudo"), "no password helps"
     missing = from_failure("a", "Missing sudo password").way_out
     assert missing.startswith("add -K (--ask-become-pass)") and "/etc/sudoers.d" in missing
 

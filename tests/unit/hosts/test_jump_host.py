@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,19 @@ def test_a_copy_of_a_file_has_an_ssh_below_its_own_program(tmp_path: Path, begun
     environment = ssh_password.to_own_ssh({**os.environ, "SSH_ASKPASS": str(tmp_path / "helper")}, tmp_path)
     done = subprocess.run([str(tmp_path / begun)], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == said, done.stderr
+
+
+def test_threads_of_one_process_may_write_it_at_the_same_moment(tmp_path: Path) -> None:
+    """As a look at many hosts does: else the one that comes second finds no file, and its host counts as unreadable."""
+    began = threading.Barrier(8)
+
+    def write(folder: Path) -> str:
+        began.wait()
+        return ssh_password.to_own_ssh({"SSH_ASKPASS": "helper"}, folder)["SSH_ASKPASS"]
+
+    for number in range(60):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(write, [folder] * 8)) == {str(folder / "gb10-asked")}
+        assert [path.name for path in folder.iterdir()] == ["gb10-asked"]

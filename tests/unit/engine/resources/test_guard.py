@@ -301,6 +301,23 @@ def test_the_next_run_waits_for_what_a_dead_controller_left_armed(host: FakeHost
     assert not host.path(guard.FOLDER).exists()
 
 
+@pytest.mark.parametrize("other", [{"check": True}, {"verb": "drift"}, {"guard": "beef" * 4}], ids=str)
+def test_the_next_run_leaves_the_lock_to_the_word_that_it_waits_for(
+    host: FakeHost, manager: FakeNetworkManager, other: dict[str, Any]
+) -> None:
+    """Two terminals: a mere look of the second one held the lock, and the first one's change went back."""
+    waiting, confirmed = changed(host)["guard"]["id"], []
+
+    def confirm() -> None:
+        host.clock.at_sleep = lambda: None
+        confirmed.append(ask(host, confirm=waiting)["error"])
+
+    host.clock.at_sleep = confirm
+    documents = [{"role": "fabric", "resources": [rail(peers=[PEER], mtu=4000)]}]
+    said = ask(host, documents=documents, **other)
+    assert (said["error"], confirmed, manager.ended[:1]) == (None, [None], ["CheckpointDestroy"])
+
+
 def test_a_kill_while_the_time_is_prolonged_leaves_nobody_waiting_too_short(
     host: FakeHost, manager: FakeNetworkManager
 ) -> None:
