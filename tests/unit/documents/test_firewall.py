@@ -751,3 +751,17 @@ def test_a_line_that_could_not_be_taken_back_stays_noted(tmp_path: Path) -> None
         subprocess.run(["sh", tmp_path / "run", word], env={**env, "FAILS": fails}, check=True)
         noted = (tmp_path / "added").read_text().splitlines() if (tmp_path / "added").exists() else []
         assert len(noted) == left, (word, noted)
+
+
+def test_what_cannot_be_noted_is_not_opened(tmp_path: Path) -> None:
+    """A full disk: an opening without a note stood for good, also after undo."""
+    said = {"gateway_address": "192.0.2.11", "host_firewalls": [{"name": "ufw", "default": "drop", "allowed": []}]}
+    made = document("pair", **said, firewall_allow_host_rules=True)
+    (tmp_path / "run").write_text(content(made, "/usr/local/sbin/gb10-host-firewall"))
+    (tmp_path / "ufw").write_text(UFW)
+    (tmp_path / "ufw").chmod(0o755)
+    (tmp_path / "added").mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GB10_HOST_FIREWALL": str(tmp_path / "added")}
+    done = subprocess.run(["sh", tmp_path / "run", "open"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode and "directory" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["added", "run", "ufw"], "ufw was asked for nothing"
