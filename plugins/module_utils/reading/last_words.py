@@ -49,8 +49,10 @@ def _next(last_s: float, began_s: float) -> float:
 def last_seconds(
     lines: Sequence[Mapping[str, Any]], spans: Iterable[tuple[float, float]], shown_s: float
 ) -> list[Line]:
-    """What was kept in the last `shown_s` that anything was kept in each span. `lines`: in the order in which they came,
-    for the clock may have been set meanwhile."""
+    """What was kept in the last `shown_s` that anything was kept in each span.
+
+    `lines` are in the order in which they came, and that says which is the last: the clock may have been set meanwhile.
+    """
     found: list[Line] = []
     for begin_s, end_s in spans:
         inside = [line for line in lines if begin_s <= line["at_s"] < end_s]
