@@ -159,8 +159,9 @@ def test_each_keeps_the_seconds_of_the_other(hosts: Watched) -> None:
     """A keeper that is killed loses nothing that it had, and goes on."""
     for host, keeper in (hosts.hosts, reversed(hosts.hosts)):
         file = f"{RECORD}/{host}.jsonl"
-        kept = lambda keeper=keeper, file=file: [  # noqa: E731
-            json.loads(line) for line in hosts.fleet.shell(keeper, f"cat {file} 2>/dev/null || true").splitlines()
+        look = f"tr -d '\\0' <{file} 2>/dev/null || true"
+        kept = lambda keeper=keeper, look=look: [  # noqa: E731
+            json.loads(line) for line in hosts.fleet.shell(keeper, look).splitlines()
         ]
         until(lambda kept=kept: any("clock_mhz" in line for line in kept()), kept)
         had = kept()

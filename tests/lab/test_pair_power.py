@@ -96,7 +96,7 @@ class Clock:
 def kept(pair: Pair, host: str) -> list[dict[str, Any]]:
     """What the other host has of this one."""
     (peer,) = set(pair.hosts) - {host}
-    text = pair.ssh(peer, f"sudo cat /var/lib/gb10-recorder/{host}.jsonl 2>/dev/null || true")
+    text = pair.ssh(peer, f"sudo cat /var/lib/gb10-recorder/{host}.jsonl 2>/dev/null | tr -d '\\0'")
     found = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):  # cut, where the plug of that host was pulled

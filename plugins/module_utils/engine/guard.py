@@ -54,7 +54,7 @@ root=${1:-}
 guard=$root@FOLDER@
 mv "$guard/armed" "$guard/firing" 2>/dev/null || [ -e "$guard/firing" ] || exit 0
 rm -f "$guard/fired"
-changed=
+changed= failed=
 keep() {
     for file in "$root$1"/$2; do
         [ -f "$file" ] && [ ! -e "$guard/saved$1/${file##*/}" ] && rm -f -- "$file" && changed=yes
@@ -62,7 +62,14 @@ keep() {
     for file in "$guard/saved$1"/*; do
         [ -f "$file" ] || continue
         cmp -s -- "$file" "$root$1/${file##*/}" && continue
-        mkdir -p -- "$root$1" && cp -p -- "$file" "$root$1/${file##*/}" && changed=yes
+        # Beside it first: of half a file netplan refuses all others, too.
+        new=$root$1/.gb10-new
+        if mkdir -p -- "$root$1" && cp -p -- "$file" "$new" && mv -f -- "$new" "$root$1/${file##*/}"; then
+            changed=yes
+        else
+            rm -f -- "$new"
+            failed=yes
+        fi
     done
 }
 active() {
@@ -114,6 +121,7 @@ bring() {
 }
 @KEEPS@
 [ -z "$changed" ] || nmcli connection reload
+set -f # an interface may be called *
 for pause in 1 3 6 0; do
     left=
     while read -r line; do
@@ -124,8 +132,8 @@ for pause in 1 3 6 0; do
     [ -n "$left" ] || break
     sleep "$pause"
 done
-echo "$left" >"$guard/fired"
-[ -z "$left" ]
+[ -n "$failed" ] || echo "$left" >"$guard/fired"
+[ -z "$left$failed" ]
 """
 _SCRIPT = _SCRIPT.replace("@FOLDER@", FOLDER).replace(
     "@KEEPS@", "\n".join(f"keep {folder} '{prefix}*{suffix}'" for folder, prefix, suffix in KEPT)
@@ -405,7 +413,7 @@ def _live(system: System, interfaces: Sequence[str]) -> Iterator[str]:
         device, state, uuid = [*line.split(":"), "", ""][:3]
         if state == "connected" and uuid:  # not "connected (externally)"
             active[device] = uuid
-    links: list[Any] = json.loads(system.ask(["ip", "-j", "address", "show"]))
+    links: list[Any] = json.loads(system.ask(["ip", "-j", "address", "show"]), strict=False)
     for link in links:
         name = link.get("ifname", "")
         mtu = (system.text(f"/sys/class/net/{name}/mtu") or "").strip()

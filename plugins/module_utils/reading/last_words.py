@@ -30,10 +30,15 @@ def ends(boots: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Of each boot that ended without a shutdown, in the order of `boots`: when it began, and when the next one did."""
     rows = list(boots)[-MOST_BOOTS:]  # the other host says them, and each is looked for in all lines
     return [
-        (float(boot["first_s"]), _next(float(boot["last_s"]), float(after["first_s"])))
+        (_begun(float(boot["first_s"]), last_s := float(boot["last_s"])), _next(last_s, float(after["first_s"])))
         for boot, after in zip(rows, rows[1:])
         if boot["clean"] is False
     ]
+
+
+def _begun(first_s: float, last_s: float) -> float:
+    """When a boot began; where its clock was set back meanwhile, a time that is near enough to its end."""
+    return first_s if first_s <= last_s else last_s - LOST_S
 
 
 def _next(last_s: float, began_s: float) -> float:
@@ -44,14 +49,16 @@ def _next(last_s: float, began_s: float) -> float:
 def last_seconds(
     lines: Sequence[Mapping[str, Any]], spans: Iterable[tuple[float, float]], shown_s: float
 ) -> list[Line]:
-    """What was kept in the last `shown_s` that anything was kept in each span."""
+    """What was kept in the last `shown_s` that anything was kept in each span.
+
+    `lines` are in the order in which they came, and that says which is the last: the clock may have been set meanwhile.
+    """
     found: list[Line] = []
     for begin_s, end_s in spans:
         inside = [line for line in lines if begin_s <= line["at_s"] < end_s]
         if inside:
-            last_s = max(line["at_s"] for line in inside)
-            near = [line for line in inside if last_s - line["at_s"] <= shown_s]
-            found += [{"at_s": float(line["at_s"]), "text": words(line)} for line in near[-MOST:]]
+            near = [line for line in inside[-MOST:] if abs(inside[-1]["at_s"] - line["at_s"]) <= shown_s]
+            found += [{"at_s": float(line["at_s"]), "text": words(line)} for line in near]
     return found
 
 

@@ -113,7 +113,8 @@ def read_network(system: System) -> Network:
     # The last question fails where there is no way to the peer, and then has no answer.
     done = system.run(["ip", "-j", "-batch", "-"], input=asked, timeout=COMMAND_DEADLINE_S)
     try:
-        links, routes, *way = [json.loads(line) for line in done.stdout.split("\n") if line.strip()]
+        # iproute2 writes a control character of an interface's name as it is; a login at the desktop may make such one.
+        links, routes, *way = [json.loads(line, strict=False) for line in done.stdout.split("\n") if line.strip()]
         addresses = {
             link["ifname"]: {
                 f"{item['local']}/{item['prefixlen']}": bool(item.get("temporary"))

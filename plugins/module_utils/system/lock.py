@@ -11,6 +11,7 @@ once the next attempt has written on a host, the orphan may not.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -69,19 +70,31 @@ def held(system: System, run: str, *, exclusive: bool, patience: float = PATIENC
         system.private_directory(RUN_DIRECTORY)
         descriptor = os.open(system.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise HostError(
-            f"{LOCK} cannot be opened: {error.strerror}; it is ours, so remove what is in its place"
-        ) from None
+        raise _fault("opened", error) from None
     we = Writer(run, system.clock.utc(), os.getpid(), (system.text(BOOT_ID) or "").strip())
     try:
         _wait(system, descriptor, we, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
         if exclusive:
             _refuse_orphan(we, _last(descriptor))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(we._asdict()).encode(), 0)
+            _note(descriptor, we)
         yield
     finally:
         os.close(descriptor)
+
+
+def _note(descriptor: int, we: Writer) -> None:
+    """Padded: in a full /run what stands there keeps its room, and stays when it has none."""
+    text = json.dumps(we._asdict()).encode()
+    try:
+        os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
+    except OSError as error:
+        raise _fault("written", error) from None
+
+
+def _fault(what: str, error: OSError) -> HostError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    way_out = f"free space (`df {RUN_DIRECTORY}`)" if full else "it is ours, so remove what is in its place"
+    return HostError(f"{LOCK} cannot be {what}: {error.strerror}; {way_out}, then run again")
 
 
 def writing_now(system: System) -> str:

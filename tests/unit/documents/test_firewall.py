@@ -138,7 +138,7 @@ def test_no_port_depends_on_a_set() -> None:
     """While a transaction ends the kernel misses what a new interval set holds: 65 of 6 million connections came in."""
     given = {"vllm_host": "::", "firewall_clients": ["192.0.2.0/24", "2001:db8::/64"]}
     lines = rules("ring", **given, firewall_open_ports=[8081, 8082]).splitlines()
-    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#") and "login_" not in line)
     assert not re.search(r"\bset\b|\bmap\b|@|\{.*\S.*\}", text)
     assert "delete" not in text, "a new chain is empty for a moment, as the old one is"
 
@@ -147,13 +147,14 @@ GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
 
 
 @pytest.mark.parametrize(("address", "source"), [("192.0.2.11", "ip saddr"), ("2001:db8::11", "ip6 saddr and ffff:")])
-def test_only_limits_of_the_gateway_look_into_sets(address: str, source: str) -> None:
+def test_only_limits_look_into_sets(address: str, source: str) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
-    assert len(looking) == 2
-    for line in looking:
-        assert line.strip().startswith("tcp dport 40443 ") and line.endswith(" counter name refused drop")
-        assert f"{{ {source}" in line
+    gateway, logins = ([line for line in looking if (" @login_" in line) is of_logins] for of_logins in (False, True))
+    assert len(gateway) == len(logins) == 2
+    assert all(line.endswith(" counter name refused drop") for line in looking)
+    assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
+    assert all("{ meta skuid" in line for line in logins)
 
 
 @pytest.mark.parametrize(
@@ -659,6 +660,44 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
     assert net.reached("host", LAN, 40000) == set(), "the host is one as well"
 
 
+FLOOD = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+print("up", flush=True)
+s, sent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0
+for number in range(int(sys.argv[2])):
+    try: s.sendto(b"x", (f"127.1.{number // 256}.{number % 256}", 9)); sent += 1
+    except ConnectionRefusedError: sent += 1
+    except PermissionError: pass
+print(sent, flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(("limit", "rows"), [("connections", {"connections": 50}), ("rate", {"rate": 1, "burst": 50})])
+def test_no_login_fills_the_kernels_table_of_connections(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, rows: dict[str, int]
+) -> None:
+    """Where that is full no new connection comes in, by SSH neither. 127.0.0.0/8 has addresses enough."""
+    for name, value in rows.items():
+        monkeypatch.setitem(catalog.load("firewall")["share"], name, {"value": value})
+    program = Program(net, tmp_path)
+    program.load()
+
+    def sent(uid: int, count: int) -> int:
+        child = net.start("host", FLOOD, str(uid), str(count))
+        assert child.stdout is not None
+        return int(child.stdout.readline())
+
+    assert 50 <= sent(1000, 300) <= 55, limit
+    assert sent(1000, 20) <= 2, "each process of that login has the same share"
+    assert 50 <= sent(1001, 300) <= 55, "others have one of their own"
+    assert sent(0, 300) == sent(33, 300) == 300, "root and the services of the system are not meant"
+    assert program.holds()
+    assert net.reached("stranger", LAN, 22) == {22}
+
+
 @needs_root
 def test_rules_that_nft_does_not_take_change_nothing(net: Net, tmp_path: Path) -> None:
     program = Program(net, tmp_path)
@@ -712,3 +751,17 @@ def test_a_line_that_could_not_be_taken_back_stays_noted(tmp_path: Path) -> None
         subprocess.run(["sh", tmp_path / "run", word], env={**env, "FAILS": fails}, check=True)
         noted = (tmp_path / "added").read_text().splitlines() if (tmp_path / "added").exists() else []
         assert len(noted) == left, (word, noted)
+
+
+def test_what_cannot_be_noted_is_not_opened(tmp_path: Path) -> None:
+    """A full disk: an opening without a note stood for good, also after undo."""
+    said = {"gateway_address": "192.0.2.11", "host_firewalls": [{"name": "ufw", "default": "drop", "allowed": []}]}
+    made = document("pair", **said, firewall_allow_host_rules=True)
+    (tmp_path / "run").write_text(content(made, "/usr/local/sbin/gb10-host-firewall"))
+    (tmp_path / "ufw").write_text(UFW)
+    (tmp_path / "ufw").chmod(0o755)
+    (tmp_path / "added").mkdir()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GB10_HOST_FIREWALL": str(tmp_path / "added")}
+    done = subprocess.run(["sh", tmp_path / "run", "open"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode and "directory" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["added", "run", "ufw"], "ufw was asked for nothing"

@@ -106,6 +106,13 @@ def parsed(name: str) -> configparser.RawConfigParser:
     return unit
 
 
+def test_what_tells_of_a_host_without_memory_does_not_go_before_what_fills_it() -> None:
+    """A login's processes have 0, and the kernel takes the highest first: it took the flight recorder."""
+    for name in ("gb10-recorder-send", "gb10-recorder-keep", "gb10-host-guard"):
+        found = re.findall(r"(?m)^OOMScoreAdjust=(\S+)$", units()[f"{name}.service"])
+        assert len(found) == 1 and int(found[0]) < 0, name
+
+
 def test_what_a_unit_may_write_lies_in_folders_of_roots_own() -> None:
     """A package may give its folder to a user of its own, as Debian's gives /var/lib/prometheus."""
     templates = (ROOT / "roles").glob("*/templates/*.j2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -128,6 +129,20 @@ def test_the_lock_is_not_followed_to_somewhere_else(host: FakeHost) -> None:
     host.path(lock.LOCK).symlink_to(victim)
     assert "lock cannot be opened" in refused(host, "me")
     assert victim.read_text() == "x"
+
+
+def test_a_full_run_is_said_and_forgets_no_attempt(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a defect of ours, or a file to remove; and the attempts that the file had counted were gone."""
+    write(host, attempt(2))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        said = refused(host, attempt(3))
+    assert "lock cannot be written: No space left on device; free space (`df /run/gb10-fleet`), then run again" in said
+    assert json.loads(host.path(lock.LOCK).read_text())["run"] == attempt(2)
 
 
 # ------------------------------------------------------------------------------------------------- orphans of a rollout

@@ -50,6 +50,20 @@ def test_a_boot_with_a_dead_clock_hides_no_last_second(first_s: float) -> None:
     assert record.last_seconds(kept(), record.ends([BOOTS[0], dead, BOOTS[2]]), 10) == found
 
 
+@pytest.mark.parametrize("set_s", [-3e7, -3600, 3600, 3e7])
+def test_a_clock_that_is_set_within_the_boot_hides_no_last_words(set_s: float) -> None:
+    """What is last is told by the order in which it came."""
+    lines: list[dict[str, Any]] = [{"at_s": 1.8e9 + second + (second >= 500) * set_s} for second in range(1000)]
+    lines.append({"at_s": lines[-1]["at_s"], "text": "NVRM: Xid (PCI:000f:01:00): 79"})
+    last_s = lines[-1]["at_s"]
+    boots = [
+        {"first_s": 1.8e9, "last_s": last_s - 10, "clean": False},
+        {"first_s": last_s + 60, "last_s": last_s + 600, "clean": None},
+    ]
+    found = record.last_seconds(lines, record.ends(boots), 10)
+    assert len(found) == 12 and "Xid" in found[-1]["text"]
+
+
 def test_why_shows_what_the_journal_has_lost() -> None:
     told: Any = reading(boots=BOOTS, recorded=record.last_seconds(kept(), record.ends(BOOTS), 10))
     assert problem(told) is None

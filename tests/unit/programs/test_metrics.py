@@ -441,6 +441,27 @@ def test_it_runs_alone_with_what_travels(tmp_path: Path) -> None:
     assert "gb10_memory_total_bytes" in done.stdout and 'gb10_collector_time_seconds{part="history"}' in done.stdout
 
 
+def test_what_a_full_disk_has_cut_of_the_compiled_program_costs_one_run(tmp_path: Path) -> None:
+    """Python believes what it finds compiled, and writes no new one: the collector failed until somebody removed it."""
+    program, cache = tmp_path / "run.py", tmp_path / "cache"
+    text = (ROOT / "roles/monitoring/templates/run.py.j2").read_text()
+    program.write_text(text.replace("/usr/local/lib/gb10-fleet/metrics", str(tmp_path)))
+    module = tmp_path / "ansible_collections/gb10/fleet/plugins/module_utils/programs/metrics/main.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("def main(words):\n    print('ran', *words, flush=True)\n    return 0\n")
+
+    def run() -> str:
+        argv = ["/usr/bin/python3", "-IS", "-X", f"pycache_prefix={cache}", program, "now"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or done.stderr.splitlines()[-1]
+
+    assert run() == "ran now"
+    (compiled,) = cache.rglob("main.*.pyc")
+    for cut in (compiled.stat().st_size - 17, 40, 1):
+        os.truncate(compiled, compiled.stat().st_size - cut)
+        assert run() != "ran now" and run() == "ran now"
+
+
 def findings(spark: Spark, now_s: float) -> dict[str, str]:
     found = re.findall(r'gb10_finding\{id="(\w+)",severity="(\w+)"\} 1', spark.text(now_s))
     assert len(found) == len(dict(found)), "one series for each id"

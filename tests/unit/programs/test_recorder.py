@@ -252,7 +252,7 @@ def test_the_record_is_bounded_and_the_newest_is_there(tmp_path: Path) -> None:
     record = ring.Ring(tmp_path, "a", 10_000)
     for number in range(2000):
         record.add({"at_s": number, "text": "x" * 50})
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 10_000
+    assert (tmp_path / "a.jsonl").stat().st_size == 10_000
     found = [line["at_s"] for line in ring.lines(tmp_path, "a")]
     assert found[-1] == 1999 and found == list(range(found[0], 2000))
 
@@ -266,13 +266,50 @@ def test_a_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
 def test_a_full_disk_takes_the_line_that_it_cuts_and_not_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, write = ring.Ring(tmp_path, "a", 10_000), os.write
+    record, write = ring.Ring(tmp_path, "a", 10_000), os.pwrite
     record.add({"at_s": 1})
     with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
-        full.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        full.setattr(os, "pwrite", lambda file, data, at: write(file, data[:5], at))
         record.add({"at_s": 2})
-    record.add({"at_s": 3})
+    ring.Ring(tmp_path, "a", 10_000).add({"at_s": 3})
     assert [line["at_s"] for line in ring.lines(tmp_path, "a")] == [1, 3]
+
+
+def test_no_line_needs_room_when_it_comes(tmp_path: Path) -> None:
+    """A login uses up the inodes of the disk, or a container its blocks: then nothing more can be made there."""
+    record = ring.Ring(tmp_path, "a", 100_000)
+    record.add({"at_s": 0})
+    (file,) = tmp_path.iterdir()
+    before = file.stat()
+    for number in range(1, 5000):
+        record.add({"at_s": number, "text": "x" * 50})
+    after = file.stat()
+    assert (after.st_ino, after.st_size, after.st_blocks) == (before.st_ino, before.st_size, before.st_blocks)
+    assert [*tmp_path.iterdir()] == [file] and after.st_blocks * 512 >= after.st_size == 100_000
+
+
+def test_a_keeper_that_is_started_again_goes_on_behind_the_newest_line(tmp_path: Path) -> None:
+    """Also behind what an earlier version left, which had two files and no room of its own."""
+    (tmp_path / "a.old.jsonl").write_text('{"at_s": -2}\n')
+    (tmp_path / "a.jsonl").write_text('{"at_s": -1}\n')
+    for number in range(300):
+        ring.Ring(tmp_path, "a", 4000).add({"at_s": number, "text": "x" * number})
+        found = [line["at_s"] for line in ring.lines(tmp_path, "a")]
+        assert found == list(range(found[0], number + 1)), "in order, and without a gap"
+    assert found[0] > 0 and not (tmp_path / "a.old.jsonl").exists()
+
+
+def test_what_cannot_be_kept_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spark-a.jsonl").mkdir()
+    keeper, (ours, theirs) = keep.Keeper(tmp_path, {}, SECRET, 10**6), socket.socketpair()
+    keeper._prove(theirs, "spark-a")
+    for _ in range(3):
+        with pytest.raises(OSError, match="directory"):
+            keeper._keep(theirs, "spark-a", {"at_s": 1})
+    assert capfd.readouterr().err == "gb10-recorder: what spark-a sends cannot be kept: Is a directory\n"
+    (tmp_path / "spark-a.jsonl").rmdir()
+    assert keeper._keep(theirs, "spark-a", {"at_s": 2}) and not keeper._keep(ours, "spark-a", {"at_s": 3})
+    assert list(ring.lines(tmp_path, "spark-a")) == [{"at_s": 2}]
 
 
 def test_a_flood_of_the_kernel_is_dropped_and_counted_and_samples_pass() -> None:
@@ -389,7 +426,7 @@ def test_the_record_follows_no_link(tmp_path: Path) -> None:
         ring.Ring(tmp_path, "a", 10_000).add({"at_s": 1})
     assert other.read_text() == "mine\n"
     os.mkfifo(tmp_path / "b.jsonl")
-    with pytest.raises(OSError, match="No such device"):
+    with pytest.raises(OSError, match="Illegal seek"):
         ring.Ring(tmp_path, "b", 10_000).add({"at_s": 1})
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -278,6 +280,37 @@ def test_without_any_room_nothing_is_restarted_and_the_others_are_watched(tmp_pa
     said = host.patrol(13)
     assert host.restarts == ["systemctl restart --no-block gb10-vllm.service"]
     assert sum("gb10-vllm-chat.service is not watched" in line for line in said) == 13
+
+
+def test_a_full_disk_takes_no_evidence_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest made way for one that was empty, and the journal said where that is."""
+    host, write = Host(tmp_path, "vllm"), Path.write_text
+    folder = tmp_path / "var/lib/gb10-watchdog/evidence"
+
+    def full(path: Path, text: str, **more: Any) -> int:
+        if path.name == "journal.txt":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text, **more)
+
+    for _ in range(2):
+        host.patrol(13)
+        host.now += 30_000
+    there = {path: sorted(file.read_text() for file in path.iterdir()) for path in folder.iterdir()}
+    monkeypatch.setattr(Path, "write_text", full)
+    (said,) = host.patrol(13)
+    assert "what was seen could not be kept (No space left on device)" in said and len(host.restarts) == 3
+    assert {path: sorted(file.read_text() for file in path.iterdir()) for path in folder.iterdir()} == there
+
+
+def test_a_clock_that_was_set_back_takes_no_new_evidence(tmp_path: Path) -> None:
+    host = Host(tmp_path, "vllm")
+    folder = tmp_path / "var/lib/gb10-watchdog/evidence"
+    clocks = [host.now + 3e7, host.now + 3e7 + 30_000, host.now, host.now + 30_000]
+    for at in clocks:
+        host.now = at
+        (tmp_path / "var/lib/gb10-watchdog/vllm.json").unlink(missing_ok=True)
+        host.patrol(13)
+    assert [path.name[:13] for path in sorted(folder.iterdir())] == ["vllm@20270115", "vllm@20270115"]
 
 
 def test_evidence_is_bounded(tmp_path: Path) -> None:

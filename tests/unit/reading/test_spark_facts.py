@@ -498,6 +498,15 @@ def test_both_lifelines_of_a_session(spark: HostReader) -> None:
     assert readings.lifelines(facts)["enp1s0f1np1"] == ["this very SSH session"]
 
 
+def test_a_name_with_a_control_character_costs_no_other_fact(spark: HostReader) -> None:
+    """iproute2 writes it as it is, which is no JSON: the host had no address, route or session, and nobody said so."""
+    odd = [*LINKS, {"ifname": "a?b", "addr_info": [{"local": "10.9.8.7", "prefixlen": 24}]}]
+    said = answer(odd, ROUTES)
+    whole = collect(answering(spark, commands(ip=said)))
+    assert whole["routes"] and whole["ssh"]["interface"] == "enP7s7"
+    assert collect(answering(spark, commands(ip=replace(said, stdout=said.stdout.replace("?", "\x1b"))))) == whole
+
+
 def test_one_question_for_each_part(spark: HostReader) -> None:
     asked: list[str | None] = []
 

@@ -200,6 +200,17 @@ def test_an_older_bundle_is_refused(site: Site) -> None:
     refused(site, "the bundle is older")
 
 
+def test_what_cannot_be_noted_is_not_applied(site: Site) -> None:
+    """A full disk: the next pull would take an older bundle, which the server has kept."""
+    assert site.pull()[0] == 0
+    (site.folder / "a.json.new").mkdir()
+    site.plays.host("a", changes=[CHANGE])
+    rc, said = site.pull()
+    (site.folder / "a.json.new").rmdir()
+    assert rc == 1 and "a.json cannot be written (Is a directory)" in said and "nothing was done" in said, said
+    assert site.plays.requests("a") == []
+
+
 @pytest.fixture
 def served(site: Site) -> Iterator[tuple[str, list[str]]]:
     """The folder behind a web server on loopback: its address, and the paths that it was asked for."""

@@ -38,6 +38,8 @@ class Keeper:
         self._folder, self._hosts, self._secret, self._most = folder, hosts, secret, most
         self._unproven: list[socket.socket] = []  # the oldest first
         self._proven: dict[str, socket.socket] = {}  # one of each host
+        self._rings: dict[str, Ring] = {}
+        self._full: set[str] = set()  # hosts whose lines cannot be kept
         self._lock = threading.Lock()
 
     def serve(self, listener: socket.socket) -> None:
@@ -93,17 +95,31 @@ class Keeper:
         if first is None or first.get("host") != host:
             return
         self._prove(connection, host)
-        ring = Ring(self._folder, host, self._most)
         while True:
             line = call.hear(time.monotonic() + SILENCE_S) or b""
             message = seal.open(line)
             if message is None:
                 return
             time.sleep(len(line) / FASTEST)
-            if self._proven.get(host) is not connection:  # a call that has ended meanwhile adds nothing beside the next
+            if not self._keep(connection, host, message):
                 return
-            ring.add(message)
             call.say(seal.seal(KEPT))
+
+    def _keep(self, connection: socket.socket, host: str, message: dict[str, Any]) -> bool:
+        """Return whether it is kept: a call that has ended meanwhile adds nothing beside the next."""
+        with self._lock:
+            if self._proven.get(host) is not connection:
+                return False
+            ring = self._rings.setdefault(host, Ring(self._folder, host, self._most))
+            try:
+                ring.add(message)
+            except OSError as error:
+                if host not in self._full:
+                    sys.stderr.write(f"gb10-recorder: what {host} sends cannot be kept: {error.strerror}\n")
+                self._full.add(host)
+                raise
+            self._full.discard(host)
+        return True
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -225,30 +225,36 @@ def _keep(service: Service, still: Still, look: Look, kept: int, world: World) -
     """The evidence, before the restart takes it away; returns where it is, or that there is none."""
     folder = world.root / STATE.lstrip("/") / "evidence"
     place = folder / f"{service.name}@{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(world.now()))}"
-    try:
-        _make_room(folder, service, kept)
-        place.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        return f"what was seen could not be kept ({error.strerror or error})"
     texts = {"seen.json": json.dumps({"still": still._asdict(), "look": look._asdict()}, indent=1)}
     texts["status.json"] = _text(world.root / service.status.lstrip("/"))
     for name, argv in EVIDENCE.items():
         _code, texts[name] = world.run([service.unit.join(word.split("UNIT")) for word in argv], COMMAND_S)
-    for name, text in texts.items():
-        with contextlib.suppress(OSError):
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+        for name, text in texts.items():
             (place / name).write_text(text[-LARGEST:], encoding="utf-8", errors="replace")
             (place / name).chmod(0o600)
+    except OSError as error:
+        _remove([place])
+        return f"what was seen could not be kept ({error.strerror or error})"
+    _make_room(place, service, kept)
     return f"what was seen is in {place}"
 
 
-def _make_room(folder: Path, service: Service, kept: int) -> None:
-    """Of the oldest, more than `kept` are removed."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    old = sorted(path for path in folder.iterdir() if path.name.startswith(f"{service.name}@"))
-    for path in old[: max(0, len(old) - kept + 1)]:
-        for file in path.iterdir():
-            file.unlink()
-        path.rmdir()
+def _make_room(newest: Path, service: Service, kept: int) -> None:
+    """Of the oldest, more than `kept` are removed; what is of a time to come is of a clock that was wrong."""
+    old = [path for path in newest.parent.iterdir() if path.name.startswith(f"{service.name}@") and path != newest]
+    old.sort(key=lambda path: (path.name < newest.name, path.name))
+    _remove(old[: max(0, len(old) - kept + 1)])
+
+
+def _remove(places: Sequence[Path]) -> None:
+    for place in places:
+        with contextlib.suppress(OSError):
+            for file in place.iterdir():
+                file.unlink()
+            place.rmdir()
 
 
 def _text(path: Path) -> str:

@@ -640,6 +640,33 @@ def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     assert guard.differences(System(tmp_path, net.run, privileged=True)) == []
 
 
+def test_a_full_disk_leaves_no_half_of_a_profile(tmp_path: Path) -> None:
+    """netplan refuses all of its files for one that is cut."""
+    net = Net(tmp_path)
+    file = tmp_path / "etc/netplan/90-NM-m-1.yaml"
+    file.write_text("another")
+    full = net.write("bin/cp", '#!/bin/sh\nhead -c 2 "$3" >"$4"; exit 1\n')
+    full.chmod(0o755)
+    assert net.fire(fails=True) == [] and net.fired is None, "so the next run tries it again"
+    assert [(each.name, each.read_text()) for each in file.parent.iterdir()] == [(file.name, "another")]
+    full.unlink()
+    assert net.fire() == ["nmcli connection reload"]
+    assert net.fired == "" and file.read_text() == "good"
+
+
+def test_a_name_that_the_shell_would_expand_is_a_name(tmp_path: Path) -> None:
+    """A login at the desktop may make an interface called `*`."""
+    net = Net(tmp_path)
+    for name, text in (("mtu", "1500\n"), ("carrier", "1\n")):
+        net.write(f"sys/class/net/*/{name}", text)
+    net.write("ip-*", "")
+    net.write("profile-s-1", "203.0.113.1/24 scope global *\n")
+    with (tmp_path / guard.LIVE.lstrip("/")).open("a") as live:
+        live.write("* theirs s-1 1500 203.0.113.1/24\n")
+    assert net.fire() == ["nmcli --wait 20 connection up uuid s-1 ifname *"]
+    assert net.fired == ""
+
+
 def test_a_script_that_comes_after_the_word_does_nothing(tmp_path: Path) -> None:
     net = Net(tmp_path)
     (tmp_path / "etc/NetworkManager/system-connections/management").write_text("bad")
