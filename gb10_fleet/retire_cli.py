@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
 from gb10_fleet.discover.places import BadPlace
 from gb10_fleet.ending import by_name, show
@@ -248,7 +249,7 @@ def secrets() -> list[str]:
 def evidence(host: str, report: Report) -> dict[str, Any]:
     """Return what was done on the host, by what it said."""
     try:
-        told = json.loads(report.answers["retire"][host]["msg"])
+        told = advice.plain(json.loads(report.answers["retire"][host]["msg"]))
         said = {key: [str(text) for text in told[key]] for key in ("before", "after", "secrets")}
         undone = {key: [*report.answers[UNDO][host][key]] for key in ("changes", "remains")}
     except (ValueError, LookupError, TypeError, RecursionError):

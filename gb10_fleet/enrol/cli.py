@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
 from gb10_fleet.ending import told
 from gb10_fleet.options import Inventory, Json, NoLists
@@ -35,7 +36,7 @@ app = typer.Typer()
 
 EVERY_S = 10
 BROWSE_S = 3.0
-_MOST_ERRORS = 20  # of a host's first start that are shown
+_MOST_ERRORS, _LONGEST = 20, 300  # of a host's first start that are shown, and characters of what it says
 _ASKS = {
     "enrol": "msg",
     "gb10.fleet.spark_facts": "ansible_facts",
@@ -186,10 +187,10 @@ class _Enrol:
         good: dict[str, Any] = {}
         for name in names:
             answer = report.answers["enrol"].get(name)
-            said = json.loads(answer["msg"]) if answer else None
+            said = advice.plain(json.loads(answer["msg"])) if answer else None
             if said is None:
                 self._take(name, judging.Verdict(judging.State.waiting, "its board could not be read yet"))
-            elif wrong := _wrong_serial(self.seeds[name], said["serial"]):
+            elif wrong := _wrong_serial(self.seeds[name], said["serial"][:_LONGEST]):
                 self._take(name, judging.Verdict(judging.State.refused, wrong))
             else:
                 good[name] = said
@@ -202,7 +203,7 @@ class _Enrol:
             self.enrolled.append(name)
             self._say(f"{name}: enrolled")
             for error in said["errors"][:_MOST_ERRORS]:
-                self._say(f"{name}: its first start had an error: {error}")
+                self._say(f"{name}: its first start had an error: {error[:_LONGEST]}")
         written.keep(self.state, {name: self.known[name] for name in good})
         for line in _cables(list(good), report):
             self._say(line)

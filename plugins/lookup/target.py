@@ -54,6 +54,6 @@ class LookupModule(LookupBase):
         if not any(context.CLIARGS.get(option) for option in _READING):
             target.refuse_start(context.CLIARGS.get("start_at_task"))
             bounds.count_pipes_of_others()  # before Ansible forks
-            own_action.guard_inventory()
+            own_action.guard_ansible()
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
         return [pattern]

@@ -37,13 +37,17 @@ MOST_VALUES = 2**18  # of one answer; a host with 4,000 packages has some 10,000
 ROLE = re.compile(r"(?!all\Z)[a-z][a-z0-9_]{0,63}\Z")
 
 
+class TooMany(ValueError):
+    """An answer that is not parsed."""
+
+
 def parsed(text: str) -> Any:
-    """The JSON of a host; ValueError where it is none, or has more values than anybody reads.
+    """The JSON of a host; ValueError where it is none, TooMany where it has more values than anybody reads.
 
     They are counted before there are any: each takes 50 bytes and more, however short it is to write.
     """
     if sum(map(text.count, ",[{")) > MOST_VALUES:
-        raise ValueError(f"its answer has more than {MOST_VALUES} values")
+        raise TooMany(f"its answer has more than {MOST_VALUES} values")
     return json.loads(text)
 
 

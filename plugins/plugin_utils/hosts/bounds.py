@@ -37,9 +37,15 @@ CHUNK = 2**16
 @contextlib.contextmanager
 def named(host: str) -> Iterator[None]:
     """A call to one host, whose answer Ansible collects; the host fails where it sends too much."""
+    with by_name(host), effort.memory():
+        yield
+
+
+@contextlib.contextmanager
+def by_name(host: str) -> Iterator[None]:
+    """Too much of a host is a failure of its own."""
     try:
-        with effort.memory():
-            yield
+        yield
     except effort.TooMuch as error:
         raise AnsibleActionFail(f"{host}: {error}; see on the host what writes so much, then run again") from None
 

@@ -18,20 +18,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.json_utils import _filter_non_json_lines
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, effort, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, bounds
 
 SHOWN = 1000  # characters of what came where an answer should be
 WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
 _NOTICES = ("warnings", "deprecations")
-_SHOWN_OF_ALL = {"msg", *_NOTICES}
+_SHOWN_OF_ALL = {"msg", "exception", *_NOTICES}
 _OF_ONE_LINE = {"ansible_facts", *_NOTICES}
 # What Ansible itself would act on, or says itself. The first one is of async_wrapper: its files outlive the call.
 _KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
-_ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats", "timedout")
+_ORDERS = ("add_host", "add_group", "ansible_facts", "ansible_stats", "timedout", "diff")  # no module of ours has one
 _OF_AN_OPTION = ("type", "elements", "choices", "default", "required")
 
 
@@ -117,17 +118,19 @@ class OwnAction(ActionBase):
         return {"failed": True, "msg": msg, "rc": res.get("rc"), "_ansible_parsed": False, **said}
 
 
-def guard_inventory() -> None:
-    """Take no statistics, and no fact of a module that is not named for facts, in each process forked from here on.
+def guard_ansible() -> None:
+    """Judge modules of others as ours, as far as Ansible goes by what they say, in each process forked from here on.
 
-    Ansible takes both of any module. Where facts are variables, they overrule the inventory, those of a delegated task
-    that of another host. AWX makes variables of the statistics, and those of another form than Ansible's end the run of
-    all hosts. Of a module for facts none has the name of a variable of ours.
+    An answer is counted before it is parsed, and what Ansible shows of it is plain. No statistics are taken, and no
+    fact of a module that is not named for facts. Ansible takes both of any module. Where facts are variables, they
+    overrule the inventory, those of a delegated task that of another host. AWX makes variables of the statistics, and
+    those of another form than Ansible's end the run of all hosts. Of a module for facts none has the name of a variable
+    of ours.
     """
-    known: Any = ActionBase._execute_module
-    if known is not _without_ours:
-        _believing.append(known)
+    if ActionBase._execute_module is not _without_ours:
+        _believing.append((ActionBase._execute_module, ActionBase._parse_returned_data))
         ActionBase._execute_module = _without_ours  # type: ignore[assignment, method-assign]
+        ActionBase._parse_returned_data = _parsed_plainly  # type: ignore[assignment, method-assign]
 
 
 # A task that asks one host in the name of each other one, and needs no more of its answer than whether it obeyed: as a
@@ -137,17 +140,21 @@ _STATUS = ("rc", "changed", "failed", "skipped", "unreachable", "_ansible_parsed
 _WORDS = ("msg", "stdout", "stderr")
 _FOR_FACTS = re.compile(r"(^|[._])facts?(_[^.]*)?$|(^|\.)(setup|facter|getent|ohai)$")
 _FOUND = "discovered_interpreter_"  # by Ansible itself, with any module
-_believing: list[Any] = []  # Ansible's own way to run a module, once it is replaced
+_JOB, _JOB_LENGTH = "ansible_job_id", 100  # Ansible says it whenever it asks how far a job is
+_believing: list[tuple[Any, Any]] = []  # Ansible's own way to run a module, and to parse its answer, once replaced
 
 
 def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = _believing[0](action, module_name, *args, **more)
+    with bounds.by_name(str(action._task.delegate_to or (more.get("task_vars") or {}).get("inventory_hostname"))):
+        answer: dict[str, Any] = _believing[0][0](action, module_name, *args, **more)
     answer.pop("ansible_stats", None)  # set_stats itself asks no host
     if action._task.vars.get(_BRIEF):
         status = {key: answer[key] for key in _STATUS if isinstance(answer.get(key), int)}
         answer = {**status, **{key: str(answer[key])[-SHOWN:] for key in _WORDS if key in answer}}
-    # What Ansible shows of it: no words of a host stand as our advice.
-    answer |= {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
+    if _JOB in answer:
+        answer[_JOB] = printable(str(answer[_JOB])[:_JOB_LENGTH])
+    if "diff" in answer:
+        answer["diff"] = effort.quick(answer["diff"])
     facts = answer.get("ansible_facts")
     if isinstance(facts, Mapping) and facts and not isinstance(action, OwnAction):
         ours = catalog.declared_variables().variables
@@ -159,6 +166,36 @@ def _without_ours(action: ActionBase, module_name: str | None = None, *args: Any
             if str(name).startswith(_FOUND) or (says_facts and not str(name).startswith("gb10_") and name not in ours)
         }
     return answer
+
+
+def _parsed_plainly(action: ActionBase, res: dict[str, Any], *profile: Any) -> dict[str, Any]:
+    """Of an answer with more values or levels than one may have nothing is parsed: TooMuch."""
+    if not isinstance(action, OwnAction):
+        res = {**res, "stdout": _plain_json(str(res.get("stdout", "")))}
+    parsed: dict[str, Any] = _believing[0][1](action, res, *profile)
+    return parsed
+
+
+def _plain_json(stdout: str) -> str:
+    """The JSON in what a module of Ansible's wrote, without what stands around it; all of it where there is none."""
+    try:
+        answer = schema.parsed(_filter_non_json_lines(stdout, objects_only=True)[0])
+    except schema.TooMany as error:
+        raise effort.TooMuch(str(error)) from None
+    except RecursionError:
+        raise effort.TooMuch(bounds.TOO_DEEP) from None
+    except ValueError:
+        return stdout  # Ansible says so
+    bounds.fit(answer)
+    shown = {key: advice.plain(answer[key]) for key in _SHOWN_OF_ALL & answer.keys()}
+    return json.dumps({**_typed(answer), **shown})
+
+
+def _typed(said: Any) -> Any:
+    """Objects of Ansible's own, such as the tag that a value is deprecated, are plain: it shows their texts."""
+    if isinstance(said, dict):
+        return advice.plain(said) if "__ansible_type" in said else {key: _typed(one) for key, one in said.items()}
+    return [_typed(one) for one in said] if isinstance(said, list) else said
 
 
 def documented(module: str) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import effort, output
 
 Place = tuple[str, str]  # role and resource
 FLEET_LINES = 60  # on a terminal; a document has them all
@@ -67,7 +67,7 @@ def diff(host: str, answer: Mapping[str, Any], *, whole: bool, more: Sequence[st
     `more`: lines that follow.
     """
     named = [] if whole else lines(host, answer["changes"])
-    return [*(answer["diff"] if whole else ()), *({"prepared": f"{line}\n"} for line in (*named, *more))]
+    return [*(effort.quick(answer["diff"]) if whole else ()), *({"prepared": f"{line}\n"} for line in (*named, *more))]
 
 
 def left_behind(changes: Iterable[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[str]:

