@@ -304,6 +304,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("the line before it, of the cable",
                 lines=["mlx5_core 0000:01:00.0: Port module event: module 0, Cable unplugged"]),
     ),
+    "log_nic_queue": (
+        Example("Linux, mlx5/core/en/reporter_tx.c",
+                lines=["mlx5_core 0000:01:00.0 enp1s0f0np0: Error CQE on SQ: 0x1a3"]),
+        Example("the same of a queue that is closed",
+                lines=["mlx5_core 0000:01:00.0 enp1s0f0np0: Error cqe on cqn 0x4a9, ci 0x7d, qn 0x1a2, opcode 0xd,"
+                       " syndrome 0x5, vendor syndrome 0xf9"]),
+    ),
     "log_cable_fault": (
         Example("Linux, mlx5/core/events.c",
                 lines=["mlx5_core 0000:01:00.0: Port module event[error]: module 0, Cable error, High Temperature"]),

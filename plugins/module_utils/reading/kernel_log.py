@@ -156,8 +156,14 @@ KINDS = (
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     (
         "nic_firmware",
-        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|(?:Error|ERR) CQE on |"
-        r"Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor|\w{10,40} failed recovering from a tx_timeout)",
+        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|"
+        r"\w{10,40} failed recovering from a tx_timeout)",
+    ),
+    # One that is closed flushes what is in it (syndrome 5).
+    (
+        "nic_queue",
+        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:(?:Error|ERR) CQE on |"
+        r"Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor)",
     ),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
     (
