@@ -159,19 +159,13 @@ KINDS = (
         rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|"
         r"\w{10,40} failed recovering from a tx_timeout)",
     ),
-    # One that is closed flushes what is in it (syndrome 5).
-    (
-        "nic_queue",
-        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:(?:Error|ERR) CQE on |"
-        r"Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor)",
-    ),
+    ("nic_queue", rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:E\w+ CQE on |Error cqe on cqn .{{9,60}}, syndrome 0x(?!5,))"),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
     (
         "wired_fault",
         rf"\A(r81\d\d {_PCI})(?: \S{{1,15}})?(?: \(\w+\))?: (?:NETDEV WATCHDOG: .{{0,40}}timed out|"
         r"PCI error \(cmd|Transmit timeout reset|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|"
-        r"cannot remap MMIO|"
-        r"no MMIO resource|probe with driver \w+ failed with error)",
+        r"cannot remap MMIO|no MMIO resource|probe with driver \w+ failed with error)",
     ),
     ("wired_fault", r"\ANETDEV WATCHDOG: (\S{1,15}) \(r81\d\d\): transmit queue \d+ timed out"),
     ("wired_fault", rf"\A(r81\d\d): probe of {_PCI} failed with error"),
