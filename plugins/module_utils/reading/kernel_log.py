@@ -36,6 +36,7 @@ _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody t
 _PCI = r"[0-9a-f:.]{12,}"
 _DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
 _NIC = rf"\A(mlx5_core {_PCI}): (?:\w{{4,50}}:\d+:(?:\(pid \d+\):?)? )?"  # newer drivers name function and process
+_NETDEV = rf"\A(mlx5_core {_PCI}) \S{{1,15}}: "
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial. Each
 # is anchored, and begins with more than a program's name can hold (15 characters): a dump of the OOM killer has names
 # of programs and of control groups in it, and those are any login's own words.
@@ -156,10 +157,9 @@ KINDS = (
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     (
         "nic_firmware",
-        rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:TX timeout |NETDEV WATCHDOG: .{{0,40}}timed out|"
-        r"\w{10,40} failed recovering from a tx_timeout)",
+        _NETDEV + r"(?:TX timeout |NETDEV WATCHDOG: .{0,40}timed out|\w{10,40} failed recovering from a tx_timeout)",
     ),
-    ("nic_queue", rf"\A(mlx5_core {_PCI}) \S{{1,15}}: (?:E\w+ CQE on |Error cqe on cqn .{{9,60}}, syndrome 0x(?!5,))"),
+    ("nic_queue", _NETDEV + r"(?:(?:Error|ERR) CQE on |Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor)"),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
     (
         "wired_fault",

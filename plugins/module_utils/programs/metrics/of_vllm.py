@@ -25,9 +25,8 @@ _NO_NUMBERS = {"NaN": math.nan, "Inf": math.inf, "+Inf": math.inf, "-Inf": -math
 _PARTS = ("_bucket", "_sum", "_count")  # of a histogram; not when it was created
 _LARGEST_COUNT = 2.0**63
 MOST_SERIES = 1000  # of one service; vLLM has some 60 of a model, and whoever invents more fills Prometheus
-MOST_CHARACTERS = (
-    2**19
-)  # of all services together, or a model takes its host past `scrape_bytes`; one of vLLM has some 16,000
+# Of all services together, or a model takes its host past `scrape_bytes`; one of vLLM has some 16,000.
+MOST_CHARACTERS = 2**19
 Labels = tuple[tuple[str, str], ...]
 
 

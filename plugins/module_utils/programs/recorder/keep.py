@@ -110,9 +110,10 @@ class Keeper:
         with self._lock:
             if self._proven.get(host) is not connection:
                 return False
-            ring = self._rings.setdefault(host, Ring(self._folder, host, self._most))
+            if host not in self._rings:
+                self._rings[host] = Ring(self._folder, host, self._most)
             try:
-                ring.add(message)
+                self._rings[host].add(message)
             except OSError as error:
                 if host not in self._full:
                     sys.stderr.write(f"gb10-recorder: what {host} sends cannot be kept: {error.strerror}\n")
