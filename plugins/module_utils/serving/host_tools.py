@@ -36,6 +36,8 @@ try:
     else:
         snapshot_download(asked["model"], revision=asked["revision"], allow_patterns=asked["paths"])
 except Exception as error:
+    if type(error).__name__ == "LocalEntryNotFoundError":  # the hub did not answer, and nothing is here
+        error = error.__cause__ or error
     response = getattr(error, "response", None)
     said = {"error": {"kinds": [kind.__name__ for kind in type(error).__mro__], "text": str(error),
                       "status": getattr(response, "status_code", None)}}

@@ -31,6 +31,12 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
     if {"ImportError", "ModuleNotFoundError"} & kinds:
         way_out = "take an image that has it, or set vllm_fetch to false"
         return FilesError("no_tool", f"the image has no huggingface_hub ({text})", way_out)
+    if status == 429:
+        way_out = (
+            "an account has a limit of its own: set vllm_huggingface_token to its token; or wait some minutes, and run"
+            " again: it goes on where it stopped"
+        )
+        return FilesError("rate_limited", f"the hub counts what this address asks for ({text})", way_out)
     # Before the others: to the library a gated model is also one that is not found.
     if "GatedRepoError" in kinds or status in (401, 403):
         way_out = (

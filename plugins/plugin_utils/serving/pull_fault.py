@@ -24,6 +24,8 @@ WAYS_OUT = {
     "image_missing": "the registry has no such image: compare vllm_image with catalog/images.yml",
     "registry_unreachable": "`curl -sI https://REGISTRY/v2/` on the host shows name, route, proxy and certificate;"
     " Docker has its own proxy settings (`docker info`)",
+    "rate_limited": "the registry counts pulls by address or account, and answers again later: set"
+    " vllm_registry_username and vllm_registry_password (from a vault) to an account with a higher limit, or wait",
     "image_damaged": "what arrived, or what Docker has kept of it, is not whole: `docker image rm` it, `sudo systemctl"
     " restart docker`, and pull again; where it comes back, a proxy in between changes it",
     "docker_down": "`systemctl status docker` says why; where its socket refuses, the play needs root (become)",

@@ -10,8 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,32 @@ def test_what_the_hub_lists_is_a_list_or_an_error(said: Any) -> None:
         model_listing.wanted(said, "acme/x", "main", ["*.md"])
 
 
+@pytest.mark.parametrize(("status", "verdict"), [(404, "no_such_model"), (410, "hub_unreachable")])
+def test_a_hub_that_is_lost_after_its_list_is_no_missing_model(
+    status: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library then says that nothing of it is on the disk; the cause stands behind that."""
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        asked = {"step": "get", "model": MODEL, "revision": "0" * 40, "paths": ["*"]}
+        done = subprocess.run(
+            [sys.executable, "-c", host_tools.HUB, json.dumps(asked)], capture_output=True, text=True, check=True
+        )
+        hub.shutdown()
+    assert transfer_errors.hub_verdict(json.loads(done.stdout)["error"], MODEL).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("kinds", "status", "text", "verdict"),
     [
@@ -112,6 +140,7 @@ def test_what_the_hub_lists_is_a_list_or_an_error(said: Any) -> None:
         (["RepositoryNotFoundError"], 404, "not found", "no_such_model"),
         (["RevisionNotFoundError"], None, "not found", "no_such_model"),
         (["ConnectionError", "OSError"], None, "refused", "hub_unreachable"),
+        (["HfHubHTTPError", "HTTPError", "OSError"], 429, "Too Many Requests", "rate_limited"),
         (["OSError"], None, "[Errno 28] No space left on device", "disk_full"),
         (["ModuleNotFoundError", "ImportError"], None, "No module", "no_tool"),
         (["KeyError"], None, "x", "hub_unreachable"),

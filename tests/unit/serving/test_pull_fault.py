@@ -21,7 +21,8 @@ SAID = {
     DAEMON + 'Get "https://192.0.2.1/v2/": http: server gave HTTP response to HTTPS client': "registry_unreachable",
     'failed to copy: httpReadSeeker: failed open: failed to do request: Get "https://r.io/v2/": dial tcp: i/o timeout':
         "registry_unreachable",
-    "toomanyrequests: You have reached your unauthenticated pull rate limit.": "registry_unreachable",
+    "toomanyrequests: You have reached your unauthenticated pull rate limit.": "rate_limited",
+    DAEMON + 'Head "https://r.io/v2/a/manifests/1": unexpected status: 429 Too Many Requests': "rate_limited",
     DAEMON + "manifest for r.io/a/vllm:99.99-py3 not found: manifest unknown: manifest unknown": "image_missing",
     DAEMON + "manifest unknown": "image_missing",
     DAEMON + 'failed to resolve reference "nvcr.io/nvidia/vllm:99": nvcr.io/nvidia/vllm:99: not found': "image_missing",
