@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.rollout`: what `gb10 rollout` adds to the playbooks that it runs, and how it grows.
 
 The hosts are simulated, so what is measured is the controller. Overhead is against the bare ansible-playbook for the

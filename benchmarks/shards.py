@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.shards`: a fleet in shards, over ansible-runner's transmit, worker and process.
 
 All shards run at the same time, each through examples/receptor/shard. One host of the second shard answers with 64 MiB
