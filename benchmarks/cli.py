@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -280,7 +279,7 @@ def show(
         "counts": {name: {host: asdict(each) for host, each in hosts.items()} for name, hosts in counts.items()},
         "notes": list(notes),
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(report.document(content) + "\n")
     path.with_suffix(".svg").write_text(report.plot(results))
     print(f"\n{path.relative_to(ROOT)} and {path.with_suffix('.svg').name} written")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks.meter import Cost
 
@@ -70,6 +71,17 @@ class Results:
         """What one more host costs between two sizes."""
         low, high = self.of(way, few, quantity), self.of(way, many, quantity)
         return (high - low) / (many - few) if low is not None and high is not None else None
+
+
+def document(part: Any, indent: str = "\n") -> str:
+    """JSON with a line for each entry: a run, a bar, a host."""
+    inner = f"{indent} "
+    if isinstance(part, list) and any(isinstance(each, dict) for each in part):
+        return f"[{inner}{f',{inner}'.join(map(json.dumps, part))}{indent}]"
+    if isinstance(part, dict) and any(isinstance(each, (dict, list)) for each in part.values()):
+        entries = (f"{json.dumps(name)}: {document(each, inner)}" for name, each in part.items())
+        return f"{{{inner}{f',{inner}'.join(entries)}{indent}}}"
+    return json.dumps(part)
 
 
 def bars(results: Results) -> list[Bar]:

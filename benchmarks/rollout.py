@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.meter import controller_words
-from benchmarks.report import Bar
+from benchmarks.report import Bar, document
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATED = ROOT / "benchmarks" / "simulated"
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "curve": [asdict(item) for item in points],
     }
     file = RESULTS / f"rollout-{datetime.now(UTC):%Y-%m-%d}.json"
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    file.write_text(document(record) + "\n")
     print(f"written: {file.relative_to(ROOT)}")
     return 0 if all(bar.holds for bar in found) else 1
 

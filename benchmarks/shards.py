@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.meter import controller_words
+from benchmarks.report import document
 from benchmarks.rollout import RESULTS, ROOT
 from benchmarks.simulated.instant import answer
 
@@ -197,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "again": [asdict(run) for run in again],
     }
     file = RESULTS / f"shards-{datetime.now(UTC):%Y-%m-%d}.json"
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    file.write_text(document(record) + "\n")
     print(f"written: {file.relative_to(ROOT)}")
     wanted = [2 if n == HOSTILE else 0 for n in range(args.shards) if n != KILLED]
     held = [run.status for run in first if run.shard != KILLED] == wanted and again[0].status == 0
