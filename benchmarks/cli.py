@@ -131,7 +131,7 @@ class Session:
         """Every way in turn, round by round, so that whatever disturbs the machine disturbs all of them."""
         with fleet(max(sizes)) as inventory:
             everywhere = Workplace(WORK, self.sockets, inventory, max(sizes))
-            self.settle(everywhere.ours()[0], everywhere)
+            self.settle(everywhere.ours()[0])
             for hosts in sizes:
                 place = Workplace(WORK, self.sockets, inventory, hosts)
                 ways = [*place.ours(), *place.ours_left_out(), *place.glances(), *place.others(state_of(place))]
@@ -157,7 +157,7 @@ class Session:
             for way in ways:
                 self.run(way, DEAD_AMONG, "no change")
 
-    def settle(self, ours: Way, place: Workplace) -> None:
+    def settle(self, ours: Way) -> None:
         """Untimed: all hosts have the state, and a second run finds nothing to do."""
         for _ in range(2):
             log = self.once(ours)
