@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-3.0-or-later
 # Runs once, inside the Debian root, and makes it a freshly imaged Spark. Arguments: the packages that one comes with.
 # The lab's repository is bound to /run/lab-apt; the files of lab/root are in place already.
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-3.0-or-later
 # Runs inside a root that becomes a layer of the image: installs packages of the lab's repository, bound to /run/lab-apt.
 set -eu
 export DEBIAN_FRONTEND=noninteractive

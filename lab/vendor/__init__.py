@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """The lab's apt repository and simulated vendor parts. See README.md for what is simulated and how it differs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m lab.vendor build --cache DIR` and `python -m lab.vendor serve --tree DIR --listen ADDRESS:PORT`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """What the lab takes from Debian 13 (trixie): packages with their dependencies, and a small root with Python.
 
 Both come through mmdebstrap and its default mirror, and are cached by what was asked for.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in nvidia.ko: the smallest ELF file whose `.modinfo` the real `modinfo` and `depmod` read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Builds the simulated vLLM image as a static OCI registry tree, without any container engine.
 
 registry/<name>/manifests/<tag>              the digest of a manifest

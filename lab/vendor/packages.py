@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """The packages of the lab's apt repository, as data: names, versions and dependency shapes of a DGX Spark's.
 
 Nothing here is NVIDIA's or Docker's own: a package is empty, or carries a simulated part of `files/`, or Debian's build

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated releases of the vendor: recipes in the form of nvidia-spark-ota-check, firmware of two boards.
 
 Names and GUIDs are the published ones; versions of packages are the lab's own.

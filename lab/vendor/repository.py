@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Writes the lab's apt repository: builds the packages of the table, indexes each suite and signs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Serves a vendor tree over HTTP: `/apt/` as files, `/v2/` as a registry one can pull from.
 
 The registry follows the pull half of the OCI distribution specification: the version check, manifests by tag or digest,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated `huggingface_hub`: lists and downloads any model, whose bytes follow from its name, without a network.
 
 Real: the layout of the cache, checksums as the hub makes them, names of errors. A model with `gated` in its name wants
