@@ -1,4 +1,1 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What a run costs, beside other ways to do the same: `python -m benchmarks`. How it measures: benchmarks/README.md."""

@@ -1,12 +1,8 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks`: fleets up, every way in turn, a table at the end."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -135,7 +131,7 @@ class Session:
         """Every way in turn, round by round, so that whatever disturbs the machine disturbs all of them."""
         with fleet(max(sizes)) as inventory:
             everywhere = Workplace(WORK, self.sockets, inventory, max(sizes))
-            self.settle(everywhere.ours()[0], everywhere)
+            self.settle(everywhere.ours()[0])
             for hosts in sizes:
                 place = Workplace(WORK, self.sockets, inventory, hosts)
                 ways = [*place.ours(), *place.ours_left_out(), *place.glances(), *place.others(state_of(place))]
@@ -161,7 +157,7 @@ class Session:
             for way in ways:
                 self.run(way, DEAD_AMONG, "no change")
 
-    def settle(self, ours: Way, place: Workplace) -> None:
+    def settle(self, ours: Way) -> None:
         """Untimed: all hosts have the state, and a second run finds nothing to do."""
         for _ in range(2):
             log = self.once(ours)
@@ -283,7 +279,7 @@ def show(
         "counts": {name: {host: asdict(each) for host, each in hosts.items()} for name, hosts in counts.items()},
         "notes": list(notes),
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(report.document(content) + "\n")
     path.with_suffix(".svg").write_text(report.plot(results))
     print(f"\n{path.relative_to(ROOT)} and {path.with_suffix('.svg').name} written")
 

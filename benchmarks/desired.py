@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The same desired state for every contestant: what our roles' documents ask of a host, as plain lists.
 
 It comes from the very documents that `site.yml` sends, so a role that grows makes every way grow with it.

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.gids`: show_gids beside the classic way to read GID tables, on the same tree.
 
 Both get a Spark with four RDMA devices of 256 slots each, as plain files: once with the six GIDs that a rail has, once

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What one command costs: wall time, CPU of the controller and of the hosts, peak memory.
 
 The command runs in cgroups of its own, so that everything it leaves behind counts too (ssh's masters are daemons, which

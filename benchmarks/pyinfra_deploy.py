@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The desired state of our roles as pyinfra operations; run by pyinfra's own interpreter."""
 
 # mypy: disable-error-code="import-not-found"

@@ -1,15 +1,13 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """From measured runs to a table, the bars they are held against, and a plot. Pure: no I/O."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks.meter import Cost
 
@@ -73,6 +71,17 @@ class Results:
         """What one more host costs between two sizes."""
         low, high = self.of(way, few, quantity), self.of(way, many, quantity)
         return (high - low) / (many - few) if low is not None and high is not None else None
+
+
+def document(part: Any, indent: str = "\n") -> str:
+    """JSON with a line for each entry: a run, a bar, a host."""
+    inner = f"{indent} "
+    if isinstance(part, list) and any(isinstance(each, dict) for each in part):
+        return f"[{inner}{f',{inner}'.join(map(json.dumps, part))}{indent}]"
+    if isinstance(part, dict) and any(isinstance(each, (dict, list)) for each in part.values()):
+        entries = (f"{json.dumps(name)}: {document(each, inner)}" for name, each in part.items())
+        return f"{{{inner}{f',{inner}'.join(entries)}{indent}}}"
+    return json.dumps(part)
 
 
 def bars(results: Results) -> list[Bar]:

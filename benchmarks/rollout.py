@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.rollout`: what `gb10 rollout` adds to the playbooks that it runs, and how it grows.
 
 The hosts are simulated, so what is measured is the controller. Overhead is against the bare ansible-playbook for the
@@ -29,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.meter import controller_words
-from benchmarks.report import Bar
+from benchmarks.report import Bar, document
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATED = ROOT / "benchmarks" / "simulated"
@@ -233,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "curve": [asdict(item) for item in points],
     }
     file = RESULTS / f"rollout-{datetime.now(UTC):%Y-%m-%d}.json"
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    file.write_text(document(record) + "\n")
     print(f"written: {file.relative_to(ROOT)}")
     return 0 if all(bar.holds for bar in found) else 1
 

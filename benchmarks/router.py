@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.router`: what a request and a stream cost through the router, beside a direct call.
 
 All ways ask the same server on loopback, in turn, round by round, so whatever disturbs the machine disturbs all. Real

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """`python -m benchmarks.shards`: a fleet in shards, over ansible-runner's transmit, worker and process.
 
 All shards run at the same time, each through examples/receptor/shard. One host of the second shard answers with 64 MiB
@@ -26,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.meter import controller_words
+from benchmarks.report import document
 from benchmarks.rollout import RESULTS, ROOT
 from benchmarks.simulated.instant import answer
 
@@ -200,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "again": [asdict(run) for run in again],
     }
     file = RESULTS / f"shards-{datetime.now(UTC):%Y-%m-%d}.json"
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    file.write_text(document(record) + "\n")
     print(f"written: {file.relative_to(ROOT)}")
     wanted = [2 if n == HOSTILE else 0 for n in range(args.shards) if n != KILLED]
     held = [run.status for run in first if run.shard != KILLED] == wanted and again[0].status == 0

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The ways to bring hosts to the same state, or to see whether they are: command line and environment of each."""
 
 from __future__ import annotations

@@ -453,10 +453,15 @@ def _schema(kind: Any, defined: dict[str, Any]) -> dict[str, Any]:
         return {"type": _PLAIN[kind]}
     if kind is Any:
         return {}
+    if kind == End:
+        defined["End"] = {"description": "How a command ended.", "enum": [*parts]}
+        return {"$ref": "#/$defs/End"}
     if origin is Literal:
         return {"enum": [*parts]}
     if origin in (Union, types.UnionType):
-        return {"anyOf": [_schema(part, defined) for part in parts]}
+        found = [_schema(part, defined) for part in parts]
+        plain = all(part.keys() == {"type"} for part in found)
+        return {"type": [part["type"] for part in found]} if plain else {"anyOf": found}
     if origin in (list, tuple, Sequence):
         return {"type": "array", "items": _schema(parts[0], defined)}
     if origin in (dict, Mapping):

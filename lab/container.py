@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """Containers: systemd-nspawn over the machines' root image, with a systemd, NetworkManager and SSH of their own.
 
 They share this machine's kernel, so they have no RDMA, no rails and no kernel settings to themselves.

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What makes a host this host and no other: name, machine-id, SSH keys, and interface names by MAC.
 
 The keys live in the cache, next to the snapshots of hosts that have them on their disks. They open lab hosts only.

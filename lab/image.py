@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The root image: overlay layers in the cache, each named by the digest of its recipe.
 
 `debian-<digest>` is what mmdebstrap makes of PACKAGES. `spark-<digest>` is the upper layer that customize.sh leaves

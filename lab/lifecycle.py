@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What the commands do: bring topologies up and down, cut cables, pull plugs.
 
 `.lab/state.json` says what was asked for; whether a host runs is always asked of its process. The networks' names and

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """Machines: QEMU with a kernel of its own, started from a snapshot of itself that was taken just after its boot.
 
 A machine's folder under .lab holds its disk, its QMP socket and its logs; QEMU runs in that folder. The snapshot is

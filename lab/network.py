@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The lab's wires. They all lie in a network namespace of their own, `gb10-lab`: a bridge for management, one per cable
 or switch, taps of machines and veth pairs of containers.
 

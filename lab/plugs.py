@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """Stand-ins of plugs on loopback: Shelly, NETIO, Home Assistant and a PDU by SNMP, each as its maker describes it.
 
 An `Outlet` is what hangs behind: a test gives it a lab host, whose power then really goes with it.

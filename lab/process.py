@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """Long-lived processes of the lab: started detached, recorded in a file, ended by that record only.
 
 A record is the PID together with the process's start time (field 22 of /proc/PID/stat, in clock ticks since boot) and

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What every part of the lab needs: where files lie, running a command, telling the user, failing with a way out."""
 
 from __future__ import annotations

@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """Which hosts there are, what their interfaces are called, and what is plugged into what. Pure: no I/O.
 
 Addresses are of 198.18.0.0/15, which RFC 2544 sets aside for test benches: nobody's LAN has it.

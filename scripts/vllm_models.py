@@ -16,7 +16,7 @@ from typing import Any
 from packaging.version import Version
 
 from scripts.gates import ROOT
-from scripts.vllm_cli import Source, Unknown, download, expect
+from scripts.vllm_cli import Source, Unknown, download, expect, written
 
 CATALOG = ROOT / "catalog" / "vllm_models.json"
 REGISTRY = "vllm.model_executor.models.registry"
@@ -77,13 +77,6 @@ def kept(content: dict[str, Any]) -> dict[str, set[str]]:
             for release in releases[releases.index(span[0]) : releases.index(last) + 1]:
                 found[release].add(name)
     return found
-
-
-def written(content: dict[str, Any]) -> str:
-    """JSON with one line for each architecture."""
-    lines = [f"    {json.dumps(name)}: {json.dumps(spans)}" for name, spans in content["architectures"].items()]
-    head = [f"  {json.dumps(name)}: {json.dumps(content[name])}" for name in ("source", "versions")]
-    return "{\n" + ",\n".join(head) + ',\n  "architectures": {\n' + ",\n".join(lines) + "\n  }\n}\n"
 
 
 def main(versions: list[str]) -> int:

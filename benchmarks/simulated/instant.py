@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """A connection to a Spark that does not exist and answers at once, so that what is measured is the controller alone.
 
 With GB10_SIMULATED_S, each command takes that many seconds, as one that changes something does.

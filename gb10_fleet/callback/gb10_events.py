@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """What happens in a run, for the `gb10` that started it: a line of JSON each, into the pipe that GB10_EVENTS names.
 
 The events have the names and fields of ansible-runner's own, as far as gb10 reads them. That one writes two files

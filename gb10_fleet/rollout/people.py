@@ -1,6 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
 """A rollout that stopped tells people of itself: by gb10_notify, which the inventory has and a vault may hold."""
 
 from __future__ import annotations

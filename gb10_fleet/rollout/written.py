@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between, Filled, Matching, Parsed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import Between, Filled, Holding, Matching, Parsed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 
 # Of a host. `planned`, `running` and `done` are the way of a good one; each other word says what is wrong.
@@ -38,7 +38,7 @@ def first_line(text: str) -> str:
     return f"{said} ..." if more else said
 
 
-def _words(words: tuple[str, ...]) -> Matching:
+def _words(words: tuple[str, ...]) -> Holding:
     return Matching(re.compile(rf"({'|'.join(words)})\Z"), f"one of {', '.join(words)}")
 
 

@@ -54,6 +54,9 @@ def page() -> str:
 
 
 def _keys(kind: Mapping[str, Any]) -> Iterator[str]:
+    if "properties" not in kind:
+        yield from (_words(kind), "")
+        return
     rows = (
         (f"`{key}`{'' if key in kind['required'] else '?'}", _words(part)) for key, part in kind["properties"].items()
     )
@@ -74,6 +77,8 @@ def _words(part: Mapping[str, Any]) -> str:
             return f"list of {_words(items)}"
         case {"type": "object", "additionalProperties": values}:
             return f"by name: {_words(values)}"
+        case {"type": [*kinds]}:
+            return " or ".join(kinds)
         case {"type": kind}:
             return str(kind)
     return "anything"

@@ -14,8 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 from tests.fleet.fleet import Fleet
 from tests.fleet.two import INGREDIENTS, Two
 from tests.support.ports import free_port
+from tests.support.prometheus import asked
 from tests.support.rig import ROOT
 
 ROLES = ["docker", "container_toolkit", "page_cache", "vllm", "gateway", "monitoring", "watchdog"]
@@ -213,10 +212,7 @@ class Night(Two):
     # -- what is seen
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
-        query = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=30) as reply:
-            found: list[dict[str, Any]] = json.load(reply)["data"]["result"]
-            return found
+        return asked(self.port, expression)
 
     def firing(self, of: str = "") -> set[tuple[str, str]]:
         """Host and alert. `of`: a span, for all that fired within it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import itertools
 import shlex
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.llama_c
 
 from tests.realvllm.llama import ENTRY, SERVER
 from tests.realvllm.real import there_is_a_vllm
+from tests.support.ports import free_port
 from tests.support.service_plans import made
 from tests.support.vllm_unit import QUICK, Host, wait_until
 
@@ -35,12 +35,6 @@ case $1 in
   run) echo $$ >running.new && mv running.new running; exec {words};;
 esac
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(name="served")

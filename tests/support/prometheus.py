@@ -42,6 +42,14 @@ COLLECTED = {**QUICK, "hang_s": 2}  # the collector runs twice in an interval, s
 EXPORTER = "prometheus-node-exporter"
 
 
+def asked(port: int, expression: str) -> list[dict[str, Any]]:
+    """The answer of Prometheus, which must understand the question."""
+    query = urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=30) as reply:
+        found: list[dict[str, Any]] = json.load(reply)["data"]["result"]
+        return found
+
+
 class Fleet:
     """The hosts, their exporter, and a Prometheus that asks them."""
 
@@ -122,11 +130,7 @@ class Fleet:
             process.wait()
 
     def ask(self, expression: str) -> list[dict[str, Any]]:
-        """The answer of Prometheus, which must understand the question."""
-        query = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=30) as reply:
-            found: list[dict[str, Any]] = json.load(reply)["data"]["result"]
-            return found
+        return asked(self.port, expression)
 
     def firing(self) -> set[tuple[str, str]]:
         """Host and alert; the exporter's file is written once, and may well be old."""

@@ -18,14 +18,24 @@ def simulated(**changed: Any) -> dict[str, Any]:
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/releases"
-_MAY, _APRIL, _SAID = (json.loads(path.read_text()) for path in sorted(FIXTURES.glob("spark-ota-*.json")))
-# The third is not published: as that of May, but for these versions.
-_JULY = {
-    part: [{**row, "version": _SAID["versions"].get(row["name"], row["version"])} for row in _MAY[part]]
-    for part in _MAY
-    if part != "metadata"
-}
-RECIPES = [Recipe(content) for content in (_MAY, _APRIL, {"metadata": _SAID["metadata"], **_JULY})]
+_MAY, *_SAID = (json.loads(path.read_text()) for path in sorted(FIXTURES.glob("spark-ota-*.json")))
+
+
+def _as_may(said: dict[str, Any]) -> dict[str, Any]:
+    """That of May, but for what is said of another."""
+    names, versions = said.get("names", {}), said["versions"]
+    rows = {
+        part: [
+            {**row, "name": names.get(row["name"], row["name"]), "version": versions.get(row["name"], row["version"])}
+            for row in _MAY[part]
+        ]
+        for part in _MAY
+        if part != "metadata"
+    }
+    return {"metadata": said["metadata"], **rows}
+
+
+RECIPES = [Recipe(content) for content in (_MAY, *map(_as_may, _SAID))]
 APRIL, MAY, JULY = sorted(RECIPES, key=lambda recipe: recipe.date)
 KNOWN = json.loads((FIXTURES / "machines.json").read_text())
 CAPSULE = {"name": "UEFI Device Firmware", "plugin": "uefi_capsule", "guids": ["x"], "version": "1", "offers": None}

@@ -1,5 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which of two package versions is the newer one, for dpkg (deb-version(7)): `1.19~rc.1-1` comes before `1.19-1`.
 

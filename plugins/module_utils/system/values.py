@@ -1,5 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Name what a value of an answer must be beside its type: `Annotated[list[Sample], Filled()]`."""
 
@@ -10,77 +8,49 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 
-class Parsed(NamedTuple):
-    """A text that this function takes."""
+class Holding(NamedTuple):
+    """What has to hold of a value, and how it is said to whoever gave another one."""
 
-    parse: Callable[[str], object]
+    holds: Callable[[Any], bool]
     wanted: str
 
-    def holds(self, value: Any) -> bool:
+
+def Parsed(parse: Callable[[str], object], wanted: str) -> Holding:
+    """A text that this function takes."""
+
+    def holds(value: Any) -> bool:
         try:
-            self.parse(value)
+            parse(value)
         except ValueError:
             return False
         return True
 
+    return Holding(holds, wanted)
 
-class Matching(NamedTuple):
+
+def Matching(form: re.Pattern[str], wanted: str) -> Holding:
     """A text of this form."""
-
-    form: re.Pattern[str]
-    wanted: str
-
-    def holds(self, value: Any) -> bool:
-        return bool(self.form.match(value))
+    return Holding(lambda value: bool(form.match(value)), wanted)
 
 
-class Between(NamedTuple):
+def Between(least: float, most: float) -> Holding:
     """A number within these limits."""
-
-    least: float
-    most: float
-
-    @property
-    def wanted(self) -> str:
-        return f"a number from {self.least:g} to {self.most:g}"
-
-    def holds(self, value: Any) -> bool:
-        return bool(self.least <= value <= self.most)
+    return Holding(lambda value: least <= value <= most, f"a number from {least:g} to {most:g}")
 
 
-class Counted(NamedTuple):
+def Counted(number: int) -> Holding:
     """A list of so many entries."""
-
-    number: int
-
-    @property
-    def wanted(self) -> str:
-        return f"a list of {self.number}"
-
-    def holds(self, value: Any) -> bool:
-        return len(value) == self.number
+    return Holding(lambda value: len(value) == number, f"a list of {number}")
 
 
-class AtMost(NamedTuple):
+def AtMost(number: int) -> Holding:
     """A list or a mapping of so many entries, or fewer."""
-
-    number: int
-
-    @property
-    def wanted(self) -> str:
-        return f"a list of {self.number} at most"
-
-    def holds(self, value: Any) -> bool:
-        return len(value) <= self.number
+    return Holding(lambda value: len(value) <= number, f"a list of {number} at most")
 
 
-class Filled(NamedTuple):
+def Filled(wanted: str = "a list with an entry") -> Holding:
     """A list with something in it."""
-
-    wanted: str = "a list with an entry"
-
-    def holds(self, value: Any) -> bool:
-        return bool(value)
+    return Holding(bool, wanted)
 
 
 def _interface(text: str) -> object:

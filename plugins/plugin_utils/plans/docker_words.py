@@ -1,5 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Options of `docker run`: the few that a container on trial may have, and those that are no server's."""
 

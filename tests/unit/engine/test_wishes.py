@@ -44,6 +44,8 @@ class Dated(NoClock):
 
 
 class Host(World):
+    documents = DOCUMENTS
+
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.clock = Dated()
@@ -53,7 +55,7 @@ class Host(World):
         return System(self.root, self.run, self.clock, privileged=True)
 
     def say(self, verb: str, **more: Any) -> dict[str, Any]:
-        documents = DOCUMENTS if verb == "converge" else []
+        documents = self.documents if verb == "converge" else []
         said = dict(answer(request(documents, verb=verb, **more), self.system))
         assert said["error"] is None, said["error"]
         return said
@@ -352,11 +354,7 @@ ASLEEP = [
 
 
 class Sleepy(Host):
-    def say(self, verb: str, **more: Any) -> dict[str, Any]:
-        documents = ASLEEP if verb == "converge" else []
-        said = dict(answer(request(documents, verb=verb, **more), self.system))
-        assert said["error"] is None, said["error"]
-        return said
+    documents = ASLEEP
 
     def stands(self, name: str = UNIT) -> tuple[str, str]:
         """systemd has not been told anything of one that is asleep."""

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The one word that the upgrade matrix has for what happened to a host."""
 
 from __future__ import annotations

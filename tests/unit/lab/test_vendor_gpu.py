@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated nvidia-smi and nvidia-ctk, run as programs."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The lab's package table and what is written from it."""
 
 from __future__ import annotations

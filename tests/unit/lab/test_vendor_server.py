@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The image is well formed, and the server delivers it as a registry does."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated vLLM server: what it refuses, what it answers, how it starts and dies."""
 
 from __future__ import annotations

@@ -171,14 +171,32 @@ def test_words_of_a_sound_start_are_no_fault(verdict: str) -> None:
     assert read(HEALTHY[verdict]).fault is None
 
 
-def test_what_a_process_logs_does_not_end_what_it_prints() -> None:
-    log = read(
+# What a process logs does not end what it prints; a traceback may begin behind other words (SGLang issue 32855); an
+# error of PyTorch's own code is one without the word (NCCL issue 2213), beside a line of NCCL that is none.
+READ_AS = {
+    "kernel_unsupported": (
         "(EngineCore pid=212) Traceback (most recent call last):",
         '(EngineCore pid=212)   File "/x/gemm.py", line 1, in mm',
         "(EngineCore pid=212) ERROR 08-07 21:51:35 [core.py:1330] EngineCore failed to start.",
         "(EngineCore pid=212) torch.AcceleratorError: CUDA error: no kernel image is available",
-    )
-    assert log.fault and log.fault[0] == "kernel_unsupported"
+    ),
+    "weights_unfit": (
+        "[2026-07-30 01:58:54 TP6] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "/x/scheduler.py", line 4735, in run_scheduler_process',
+        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
+        "KeyError: 'layers.0.mlp.gate.weight'",
+    ),
+    "nccl_failed": (
+        "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr",
+        "[rank0]:[E909 08:45:31.9 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: x",
+    ),
+}
+
+
+@pytest.mark.parametrize("verdict", READ_AS)
+def test_an_error_is_found_among_other_words(verdict: str) -> None:
+    fault = read(*READ_AS[verdict]).fault
+    assert fault and fault[0] == verdict
 
 
 # What carries a log puts before each line: compose (christopherowen/spark-vllm-mxfp4-docker issue 3), journald
@@ -204,17 +222,6 @@ def test_code_of_a_traceback_is_no_error_whatever_carries_the_log(before: str, e
     log = read(*(f"{before}{engine}{line}{ending}" for line in said))
     assert log.fault == ("weights_unfit", f"{said[-1]} (core.py, run)")
     assert read(f"{before}(APIServer pid=1) INFO 09-13 10:00:01 [x.py:1] no error, 0 failed{ending}").cause == ""
-
-
-def test_a_traceback_may_begin_behind_other_words() -> None:
-    """SGLang issue 32855."""
-    log = read(
-        "[2026-07-30 01:58:54 TP6] Scheduler hit an exception: Traceback (most recent call last):",
-        '  File "/x/scheduler.py", line 4735, in run_scheduler_process',
-        "    raise torch.OutOfMemoryError() if full else KeyError(name)",
-        "KeyError: 'layers.0.mlp.gate.weight'",
-    )
-    assert log.fault and log.fault[0] == "weights_unfit"
 
 
 def test_a_traceback_that_is_quoted_within_a_line_begins_none() -> None:
@@ -327,15 +334,6 @@ def test_what_a_hook_of_docker_says_has_several_lines() -> None:
     )
     failure = verdict_of_end(127, read(*said, "Run 'docker run --help' for more information"), 0)
     assert failure.verdict == "docker_refused" and "runtime hook directly" in failure.text.lower()
-
-
-def test_an_error_of_pytorchs_own_code_is_one_without_the_word() -> None:
-    """NCCL issue 2213, and a line of NCCL beside it that is none."""
-    log = read(
-        "NCCL INFO dlvsym failed on mlx5dv_reg_dmabuf_mr - /lib/libmlx5.so: undefined symbol: mlx5dv_reg_dmabuf_mr",
-        "[rank0]:[E909 08:45:31.9 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: x",
-    )
-    assert log.fault and log.fault[0] == "nccl_failed"
 
 
 # Errors whose words nobody knows, by the code that raised them: the frames, what was raised, and whose failure it is.

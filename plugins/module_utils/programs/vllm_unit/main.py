@@ -1,5 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The main process of gb10-vllm.service, and of gb10-vllm-NAME.service with NAME: one life of a served model, on this
 host alone or as one rank of a cluster.

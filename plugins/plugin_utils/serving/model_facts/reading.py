@@ -1,5 +1,3 @@
-# Copyright: gb10-fleet contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """JSON that somebody else wrote, read with bounds: a wrong file is an error that names the file and the field."""
 
