@@ -70,6 +70,7 @@ TESTS = (
     "tests/unit/programs/test_watchdog.py",
     "tests/unit/health/test_load.py",
     "tests/unit/health/test_looks.py",
+    "tests/unit/health/test_several_services.py",
     "tests/unit/health/test_signs.py",
     "tests/unit/hosts/test_advice.py",
     "tests/unit/hosts/test_bounds.py",

@@ -301,6 +301,9 @@ _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
+# A login makes these as often as it likes, by a limit or a program of its own, so all others are asked for apart.
+LOGINS_GREP = r"^Memory cgroup out of |^NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b)"
+FAULTS_GREP = f"(?!{LOGINS_GREP})(?:{GREP})"
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
@@ -326,20 +329,20 @@ def read_events(
 
     `this_boot`: all of it, too, whatever the clock said at its beginning, when it may have been far behind.
 
-    Kernel and units are asked apart, and the units for their own lines alone: what a container logs, however much, must
-    leave no line of the kernel out.
+    Kernel and units are asked apart, and the units for their own lines alone: what a container logs or a login makes,
+    however much, must leave no fault out.
     """
-    done = _asked(host, since_s, GREP, "_TRANSPORT=kernel")
+    done = _asked(host, since_s, FAULTS_GREP, "_TRANSPORT=kernel")
     if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
         own = _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)))
         if own.rc not in (0, 1):
             raise Unknown(f"journalctl failed: {quoted(own.words)}")
         guards = _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS))
-        early = _asked(host, None, GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
-        more = [each.stdout for each in (guards, early) if each and each.rc == 0]
+        logins = _asked(host, since_s, LOGINS_GREP, "_TRANSPORT=kernel")
+        early = _asked(host, None, FAULTS_GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
+        more = [each.stdout for each in (guards, logins, early) if each and each.rc == 0]
         boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
-        began_s = host.time_of_day() - host.system.clock.now()
-        return parse_journal(done.stdout, own.stdout, *more, began=(boot, began_s))
+        return parse_journal(done.stdout, own.stdout, *more, began=(boot, host.time_of_day() - host.system.clock.now()))
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
@@ -373,9 +376,8 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
             continue
         message = entry.get("MESSAGE")
         if isinstance(message, list):  # bytes that are no UTF-8
-            message = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256).decode(
-                "utf-8", "replace"
-            )
+            raw = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256)
+            message = raw.decode("utf-8", "replace")
         boot, text = str(entry.get("_BOOT_ID"))[:SHORT_BOOT], str(message or "")
         told = {"boot": boot, "MESSAGE": _of_unit(text, entry), "speaker": _speaker(text, entry)}
         yield {**entry, "at_s": at_s, **told}
@@ -458,9 +460,7 @@ def _events(found: Iterator[Line]) -> list[Event]:
             continue
         kind, key, name = told
         before = events[-1] if events else None
-        same = before and (before["boot"], before["kind"], before["key"], before.get("service")) == (
-            boot, kind, key, name,
-        )  # fmt: skip
+        same = before and (before["boot"], before["kind"], before["key"], before.get("service")) == (boot, *told)
         near = before and at_s - before["last_s"] <= GAP_S
         # What a GPU asks for changes from one line to the next, and the last one counts.
         if before and same and near and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):

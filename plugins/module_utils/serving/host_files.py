@@ -31,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
     bytes_of,
     command,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_archive import need_only
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import configuration, fingerprint
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
@@ -128,9 +129,8 @@ class Files:
     def arriving(self) -> Iterator[int]:
         """Where blobs of the model arrive. What other models left half goes, and all of it when this one is whole."""
         private_folder(self.stage)
-        for other in (self.stage / name_of("")).parent.glob("models--*"):
-            if other.name != self.folder.name:
-                shutil.rmtree(other)
+        for other in {*(self.stage / name_of("")).parent.glob("models--*")} - {self.stage / name_of(self.model)}:
+            shutil.rmtree(other)
         with opened(self.stage, f"{name_of(self.model)}/blobs", make=True) as descriptor:
             yield descriptor
         shutil.rmtree(self.stage / "huggingface")
@@ -396,9 +396,8 @@ class Files:
             raise ValueError("this is no fingerprint of an image")
         private_folder(private_folder(self.state) / self.archives.name)
         path = self.archive(mark)
-        for other in self.archives.glob("*.tar"):  # half of an image that nobody wants any more
-            if other != path:
-                other.unlink()
+        for other in {*self.archives.glob("*.tar")} - {path}:  # half of an image that nobody wants any more
+            other.unlink()
         way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
         one_disk = DOCKER.exists() and self.state.stat().st_dev == DOCKER.stat().st_dev
@@ -415,6 +414,7 @@ class Files:
             way_out = f"see there who holds TCP port {peer.port} (`ss -ltnp`), then run again"
             raise FilesError("archive_differs", text, way_out)
         self.tell("loading the image", 0, 0)
+        need_only(path, self.name)
         self.ask(["docker", "load", "--quiet", "--input", str(path)])
         path.unlink()
         image = self.inspect(self.name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -19,6 +20,10 @@ SCHEMA_VERSION = 1
 HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
 # What Ansible adds to a module's result for itself.
 ANSIBLE_KEYS = frozenset({"invocation", "changed", "failed", "skipped", "stdout_lines", "ansible_facts", "warnings"})
+# Characters of a host's part, as JSON; a sound one has some 30,000. Parts of it stand in the document up to six times,
+# and a document that is too long nobody reads again (texts.py): one host would take the proof of all others.
+LARGEST_PART = 2**19
+_PLANNED = ("cluster", "topology", "serves", "units", "thresholds", "unreachable")  # of our own making
 _UNSAID = {"name": "failed", "text": "no answer, and its host does not say why", "way_out": "gb10 why says how it is"}
 
 Record = dict[str, Any]
@@ -29,7 +34,7 @@ def build(
 ) -> Record:
     """The evidence document of one proof. `thresholds` is the content of catalog/thresholds.yml."""
     counters = thresholds["error_counters"]["value"]
-    proofs = {name: _proof(name, proof, counters) for name, proof in hosts.items()}
+    proofs = {name: _proof(name, _bounded(name, proof), counters) for name, proof in hosts.items()}
     clusters = [_cluster(name, members, thresholds) for name, members in _by_cluster(proofs).items()]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -46,6 +51,18 @@ def build(
 def worst(found: Iterable[str]) -> str:
     """The verdict of a whole; a whole without parts is not proven."""
     return max(found, key=(HEALTHY, INCOMPLETE, UNHEALTHY).index, default=INCOMPLETE)
+
+
+def _bounded(name: str, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a host that says too much, that it does."""
+    size = len(json.dumps(proof))
+    if size <= LARGEST_PART:
+        return proof
+    fact = f"its part of the proof has {size} characters, and no sound one has {LARGEST_PART}"
+    way_out = "find out on the host what says so much, then run the playbook validate again"
+    said = {"id": "proof_too_large", "severity": "error", "host": name, "fact": fact, "way_out": way_out}
+    planned = {key: proof[key] for key in _PLANNED if key in proof}
+    return {**planned, "facts": {}, "findings": [{**said, "accepted": None}]}
 
 
 def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Record:

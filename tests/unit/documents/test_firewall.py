@@ -151,7 +151,7 @@ def test_only_limits_look_into_sets(address: str, source: str) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
     gateway, logins = ([line for line in looking if (" @login_" in line) is of_logins] for of_logins in (False, True))
-    assert len(gateway) == len(logins) == 2
+    assert (len(gateway), len(logins)) == (2, 4)
     assert all(line.endswith(" counter name refused drop") for line in looking)
     assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
     assert all("{ meta skuid" in line for line in logins)
@@ -693,6 +693,8 @@ def test_no_login_fills_the_kernels_table_of_connections(
     assert 50 <= sent(1000, 300) <= 55, limit
     assert sent(1000, 20) <= 2, "each process of that login has the same share"
     assert 50 <= sent(1001, 300) <= 55, "others have one of their own"
+    assert 50 <= sum(sent(uid, 100) for uid in (131072, 131073, 196607)) <= 55, "a login has a whole range of ids"
+    assert 50 <= sent(196608, 100) <= 55, "the next range has a share of its own"
     assert sent(0, 300) == sent(33, 300) == 300, "root and the services of the system are not meant"
     assert program.holds()
     assert net.reached("stranger", LAN, 22) == {22}

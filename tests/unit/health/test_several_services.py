@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import findings
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import life, log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import parse
@@ -21,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health
+from tests.support.attacker import tally
 from tests.support.health import NOW, RULES, event, gpu, problem, reading, sample
 
 STATUS = {"phase": "failed", "failures": 1,
@@ -89,10 +91,38 @@ def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
         replace(host, system=System(tmp_path, lambda argv, *_: (said.append(argv), Completed((), 0))[1])), NOW
     )
     units = {"_SYSTEMD_UNIT=gb10-vllm.service", "_SYSTEMD_UNIT=gb10-vllm-chat.service"}
-    assert units <= set(said[-2])
-    assert {f"_SYSTEMD_UNIT={unit}" for unit in kernel_log.GUARDS} <= set(said[-1])
+    assert units <= set(said[-3])
+    assert {f"_SYSTEMD_UNIT={unit}" for unit in kernel_log.GUARDS} <= set(said[-2])
     boots._last_lines(host, "b")
     assert units <= set(said[-1])
+
+
+def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
+    """It has as many of its processes killed as it likes, at a limit of its own, and as many programs fail."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    makes = (
+        "Memory cgroup out of memory: Killed process 1 (x) total-vm:1kB",
+        "NVRM: API mismatch: the client has the version 1",
+        "NVRM: Xid (PCI:000f:01:00): 13, pid=1, name=x, Graphics Exception",
+    )
+    texts = ["NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", *(makes * kernel_log.MOST_LINES)]
+    kernel = [
+        json.dumps({"__REALTIME_TIMESTAMP": str((1 + number) * 10**6), "_BOOT_ID": "b", "MESSAGE": text})
+        for number, text in enumerate(texts)
+    ]
+
+    def journal(argv: Sequence[str], *_: object) -> Completed:
+        (pattern,) = (word.removeprefix("--grep=") for word in argv if word.startswith("--grep="))
+        asked = kernel if "_TRANSPORT=kernel" in argv else []
+        given = [each for each in asked if re.search(pattern, json.loads(each)["MESSAGE"])]
+        return Completed((), 0, "\n".join(reversed(given[-kernel_log.MOST_LINES :])))
+
+    events = kernel_log.read_events(HostReader(system=System(tmp_path, journal)), NOW)
+    seen = [event["key"] for event in events if event["kind"] == "xid"]
+    tally("a login that hides a fault from gb10 why", 1, int("79" not in seen))
+    assert "79" in seen and "13" in seen and len(events) == kernel_log.MOST_LINES + 1
+    kept = findings.of_history({"events": events, "boots": None}, {})["events"]
+    assert kept[0]["key"] == "79" and len(kept) == findings.MOST_EVENTS + 1
 
 
 def test_no_line_of_a_container_hides_one_of_the_kernel(tmp_path: Path) -> None:

@@ -553,6 +553,38 @@ def test_a_request_that_failed_long_ago_is_no_cause_of_an_end() -> None:
     assert (log.fault, log.cause) == (None, "")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "See root cause",
+        "EngineCore failed to start. (x",
+        "RuntimeError: Executor failed. (x",
+        "GPU has fallen off the bus",
+        "CUDA out of memory",
+        RING[1],
+        "listener GID publication is capped at 2",
+    ],
+)
+def test_what_a_client_asks_for_is_no_verdict_of_ours(words: str) -> None:
+    """vLLM 0.32.0, chat_completion/serving.py: it writes down the name of a model that there is not. One such request
+    had the unit end a model that served, or name a fault of the hardware.
+    """
+    asked = (
+        "(APIServer pid=1) ERROR 11-30 13:00:00 [serving.py:274] Error with model error=ErrorInfo(message='The model"
+        f" `{words}` does not exist.', type='NotFoundError', param='model', code=404)"
+    )
+    log = read("INFO:     Application startup complete.", asked)
+    end = verdict_of_end(1, log, 0)
+    said = (log.gone_since, log.fault, log.remark, end.verdict)
+    tally("a client whose words are a verdict of ours", 1, int(said != (None, None, None, "engine_died")))
+    assert said == (None, None, None, "engine_died")
+
+
+def test_a_disk_that_is_full_while_it_serves_has_its_verdict() -> None:
+    log = read("INFO:     Application startup complete.", "OSError: [Errno 28] No space left on device: 'x'")
+    assert verdict_of_end(1, log, 0).verdict == "disk_full"
+
+
 def test_tracebacks_of_two_processes_do_not_mix() -> None:
     log = read(
         "(Worker pid=3) ERROR 11-22 21:24:46 [a.py:1] Traceback (most recent call last):",

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import refused
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import answers
@@ -22,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     since,
 )
 
+from gb10_fleet.rollout import gate
 from tests.support.attacker import tally
 from tests.support.evidence import SCHEMA
 from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, SERVING, WARNING, documents, proof, services, thresholds
@@ -68,6 +70,18 @@ def test_no_host_speaks_of_a_rail_of_others() -> None:
             hosts[names[2]]["bandwidth"].append(forged)
     assert theirs and build(hosts)["verdict"] == "healthy"
     tally("a host speaks of a rail of others", 2 * len(theirs), 0)
+
+
+def test_a_host_that_says_much_takes_no_proof_of_others(tmp_path: Path) -> None:
+    """A text of 11 MiB made 55 MiB of evidence, which nobody reads again: no host of a wave was proven, or served."""
+    sound = {name: {**proof("none")["spark-a"], "cluster": name} for name in ("spark-b", "spark-c")}
+    loud = {**proof("none")["spark-a"], "cluster": "spark-a", "serving": {**SERVING, "text": "<" * 11 * 2**20}}
+    document = build({"spark-a": loud, **sound})
+    written = evidence_files.write(document, tmp_path)
+    assert sum(file.stat().st_size for file in written.iterdir()) < 2**20
+    judged = gate.proof(document["hosts"], document_in(written / evidence_files.DOCUMENT))
+    assert list(judged) == ["spark-a"] and "proof_too_large" in str(judged["spark-a"][1])
+    tally("a host that takes the proof of all others", 1, len(judged) - 1)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
@@ -123,6 +124,36 @@ def test_a_server_without_the_bundle_is_a_sentence(site: Site) -> None:
     assert all(text.endswith("nothing was done") for text in said[:3]) and said[3] == "usage: gb10-pull URL HOST"
 
 
+@pytest.fixture
+def pull(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program as a module."""
+    loader = SourceFileLoader("gb10_pull", str(PULL / "gb10-pull"))
+    module = types.ModuleType(loader.name)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader.exec_module(module)
+    return module
+
+
+def test_a_server_sends_root_nowhere_else(pull: Any) -> None:
+    """To what listens on the host itself, where engines ask no key, or to a port that peers open to root alone."""
+    with socket.create_server(("127.0.0.1", 0)) as local, socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"http://127.0.0.1:{local.getsockname()[1]}/flush_cache"
+
+        def sends_away() -> None:
+            with server.accept()[0] as client:
+                client.recv(65536)
+                client.sendall(f"HTTP/1.1 302 x\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode())
+
+        threading.Thread(target=sends_away, daemon=True).start()
+        local.settimeout(0.5)
+        pull.TIMEOUT_S = 2
+        with pytest.raises(SystemExit, match="the server says 302"):
+            pull.fetch(f"http://127.0.0.1:{server.getsockname()[1]}/spark-a")
+        with pytest.raises(TimeoutError):
+            local.accept()
+    tally("a server of pull that sends root elsewhere", 1, 0)
+
+
 @pytest.mark.parametrize(
     ("said", "because"),
     [
@@ -133,12 +164,8 @@ def test_a_server_without_the_bundle_is_a_sentence(site: Site) -> None:
     ],
 )
 def test_a_server_that_drips_or_speaks_to_the_terminal_ends(
-    said: bytes, because: str, monkeypatch: pytest.MonkeyPatch
+    said: bytes, because: str, monkeypatch: pytest.MonkeyPatch, pull: Any
 ) -> None:
-    loader = SourceFileLoader("gb10_pull", str(PULL / "gb10-pull"))
-    pull = types.ModuleType(loader.name)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    loader.exec_module(pull)
     monkeypatch.setattr(pull, "WHOLE_S", 1)
 
     def drips(client: socket.socket) -> None:

@@ -37,7 +37,7 @@ _OF_DOCKER = re.compile("docker: |Error response from daemon")
 _CONTROL = re.compile("[\\0-\\x08\\x0a-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 # The words before a quotation. Where and when an error came stands in brackets, too.
 _UNQUOTED = re.compile(
-    r"""(?:[^"'`{\[]|\[(?:\d+|[Rr]ank ?\d+|\d{4}-\d\d-\d\d [\d:.]+|PG ID \d+ PG GUID [\d()]+ Rank \d+|"""
+    r"""(?:[^"'`{\[]|\[(?:\d+|Errno -?\d+|[Rr]ank ?\d+|\d{4}-\d\d-\d\d [\d:.]+|PG ID \d+ PG GUID [\d()]+ Rank \d+|"""
     r"""[EWI]\d* [\d:.]+ \w+\.cpp:\d+|/?(?:\w+/)*(?:gloo|torch|nccl)(?:/\w+)*/\w+\.cc:\d+)\])*"""
 )
 # A signal that a program gets for its own doing; SIGBUS where /dev/shm, a part of the memory, has no room left.
@@ -81,7 +81,8 @@ class Log:
         self._look_for_errors(line)
         if self.phase != "ready":
             self.measured.feed(line)
-        for verdict, pattern in () if self.remark else self.config.remarks:
+        # Of a start alone: while it serves, a line may have a client's words.
+        for verdict, pattern in () if self.remark or self.phase == "ready" else self.config.remarks:
             if pattern.search(line):
                 self.remark = Failure(verdict, line.strip()[:LONGEST_TEXT])
         for phase, pattern in self.config.phases:
@@ -135,8 +136,10 @@ class Log:
                 continue
             if "NCCL WARN" in error.text:
                 reason = f"; {error.text}"
+            # What it quotes while it serves may be a client's.
+            own = _UNQUOTED.match(error.text)[0] if self.phase == "ready" else error.text  # type: ignore[index]
             for verdict, pattern in self.config.failures:
-                found = pattern.search(error.text)
+                found = pattern.search(own)
                 if found:
                     reason = reason if verdict == "nccl_failed" and error.raised else ""
                     return verdict, _quoted(error.text + reason, found.groupdict())
