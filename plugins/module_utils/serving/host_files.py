@@ -6,14 +6,14 @@
 The image's own Hugging Face library lists and downloads a model. A file of it is a blob, named by its checksum, and a
 link that gives it its path. Between hosts only blobs travel, so no name that a peer says becomes a path; the links are
 made here. They arrive where only root gets in, and are moved to the cache when they have the checksum that is their
-name; then the marker is written. An image is loaded if its archive is the one that the giver has told the controller.
+name; then the marker is written. An image is loaded if its archive is the one that the giver has told the controller,
+and nothing else that is in it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -81,9 +81,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Files:
-    """Image and model of one host. `run` starts commands; the folders are the real ones, except in tests."""
+    """Image and model of one host. `run` starts commands, `load` gives an archive to Docker; the folders are the real
+    ones, except in tests."""
 
-    def __init__(self, said: Mapping[str, Any], tell: Tell, run: Command | None = None, *, state: Path = STATE) -> None:
+    def __init__(
+        self,
+        said: Mapping[str, Any],
+        tell: Tell,
+        run: Command | None = None,
+        load: Callable[[Path, str], None] | None = None,
+        *,
+        state: Path = STATE,
+    ) -> None:
         self.image: str = said["image"]
         self.name: str = said["name"]
         self.model: str = said["model"]
@@ -97,7 +106,7 @@ class Files:
         self.state = state
         self.tell = tell
         self.run = run or command
-        self.listens = listening.listens
+        self.listens, self.load = listening.listens, load
         self.part = "model"
         self.beside: dict[str, str] = {}  # folders that are offered besides, by the names of their modules
         self.draft: Files | None = None
@@ -417,7 +426,8 @@ class Files:
             way_out = f"see there who holds TCP port {peer.port} (`ss -ltnp`), then run again"
             raise FilesError("archive_differs", text, way_out)
         self.tell("loading the image", 0, 0)
-        self.ask(["docker", "load", "--quiet", "--input", str(path)])
+        if self.load:
+            self.load(path, self.name)
         path.unlink()
         image = self.inspect(self.name)
         if image is None or fingerprint(image) != mark or not self.proves(image, offered):
@@ -478,23 +488,3 @@ class Files:
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[Path]:
-    """One run at a time on a host; gives the file where it says how far it is."""
-    RUN.mkdir(mode=0o700, parents=True, exist_ok=True)
-    progress = RUN / "progress.json"
-    with (RUN / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = "another run is still fetching files on this host"
-            way_out = f"wait for it (`cat {progress}` says how far it is), then run again"
-            raise FilesError("busy", text, way_out) from None
-        for former in (progress, *RUN.glob("*token.env*"), *RUN.glob("*password*")):  # of a run that was killed
-            former.unlink(missing_ok=True)
-        try:
-            yield progress
-        finally:
-            progress.unlink(missing_ok=True)
