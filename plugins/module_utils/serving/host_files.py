@@ -251,7 +251,8 @@ class Files:
         self.run(["docker", "rm", "--force", "--volumes", CONTAINER])  # of a run that was killed
         argv = [
             *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "host"),
-            *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
+            # An image may name a user, and a login of the host with that number reads the environment, with the token.
+            *("--user", "0:0", "--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
             *("--env-file", str(env), "--volume", f"{self.stage}:/root/.cache", "--entrypoint", "python3", self.name),
             *("-c", HUB, json.dumps({"model": self.model, **asked})),
         ]
