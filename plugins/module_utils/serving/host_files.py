@@ -32,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
     Command,
     bytes_of,
     command,
+    counted,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import configuration, fingerprint
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
@@ -256,7 +257,12 @@ class Files:
             *("--env-file", str(env), "--volume", f"{self.stage}:/root/.cache", "--entrypoint", "python3", self.name),
             *("-c", HUB, json.dumps({"model": self.model, **asked})),
         ]
-        done = self.run(argv, watch=lambda: self.tell(f"{self.part} from the hub", min(self.arrived(), size), size))
+        try:
+            done = self.run(argv, watch=counted(self.tell, self.part, "the hub", self.arrived, size))
+        except FilesError:
+            self.run(["docker", "rm", "--force", "--volumes", CONTAINER])
+            shutil.rmtree(self.stage / "huggingface", ignore_errors=True)
+            raise
         try:
             said: Any = json.loads(done.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError, RecursionError):
@@ -418,7 +424,7 @@ class Files:
         need_room(DOCKER, size, f"{self.image}, unpacked,", way_out)
         self.tell(f"image from {peer.address}", 0, size)
         for __ in range(TRIES):
-            self.copy(peer, "image", [path.name], self.archives, lambda: min(bytes_of(path), size), size)
+            self.copy(peer, "image", [path.name], self.archives, lambda: bytes_of(path), size)
             if self.sum_of(path) == archive["sha256"]:
                 break
             path.unlink()
@@ -445,7 +451,7 @@ class Files:
                 for name in missing:  # what is longer, or no file, rsync would leave as it is
                     if (size_in(arriving, name) or 0) > model.blobs[name]:
                         (target / name).unlink()
-                self.copy(peer, self.part, sorted(missing), target, lambda: min(self.arrived(), model.size), model.size)
+                self.copy(peer, self.part, sorted(missing), target, self.arrived, model.size)
                 missing = settle(arriving, blobs, model, self.tell)
                 if not missing:
                     return self.complete(model)
@@ -457,11 +463,13 @@ class Files:
         if not names:
             return
         for __ in range(CALLS):
-            done = self.run(
-                client_argv(peer, module, target),
-                input="".join(f"{name}\n" for name in names),
-                watch=lambda: self.tell(f"{module} from {peer.address}", arrived(), size),
-            )
+            watch, lines = counted(self.tell, module, peer.address, arrived, size), "\n".join([*names, ""])
+            try:
+                done = self.run(client_argv(peer, module, target), input=lines, watch=watch)
+            except FilesError:
+                for name in names:
+                    (target / name).unlink(missing_ok=True)
+                raise
             if done.returncode != NOBODY_LISTENS:
                 break
             time.sleep(TELL_S)

@@ -8,28 +8,35 @@ import json
 import os
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
+    host_tools,
     image_identity,
     listening,
     model_folder,
+    model_listing,
     rsync,
     transfer_errors,
 )
 
 from tests.support.attacker import NOBODY, TRIES, attacking, exchange, needs_root, public_folder, tally
 from tests.support.model_daemon import (
+    COMMIT,
     CONTENT,
     MODEL,
     TINY,
     Daemon,
     Docker,
+    blob,
     filled,
     host,
     image,
@@ -217,6 +224,60 @@ def test_the_same_archive_is_loaded(tmp_path: Path) -> None:
     finally:
         daemon.stop()
     assert own.read()["image"] == giver.read()["image"]
+
+
+# --- more than was announced
+
+
+def test_a_hub_that_sends_without_an_end_is_hung_up_on(tmp_path: Path) -> None:
+    """Until the disk was full."""
+    docker = Docker({})
+    own = host(tmp_path, "a", docker)
+    blobs = own.stage / own.folder.relative_to(own.cache) / "blobs"
+    asked: list[list[str]] = []
+
+    def run(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(list(argv))
+        if list(argv[:2]) != ["docker", "run"]:
+            return docker(argv, **options)
+        blobs.mkdir(parents=True, exist_ok=True)
+        came = blobs / "x.incomplete"
+        script = f"import time; open({str(came)!r}, 'wb').write(bytes({host_tools.MORE + (2 << 20)})); time.sleep(60)"
+        return host_tools.command([sys.executable, "-c", script], **options)
+
+    own.run = run
+    with pytest.raises(
+        transfer_errors.FilesError, match=r"too_large: of model, more came from the hub than the 0\.0 GB"
+    ):
+        own.hub(tmp_path / "env", step="get", size=1000)
+    assert asked[-1][:2] == ["docker", "rm"] and not (own.stage / "huggingface").exists()
+
+
+@needs_rsync
+def test_a_peer_whose_blob_grows_on_its_way_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_tools, "MORE", 1 << 20)
+    large = next(data for data in iter(lambda: os.urandom(8 << 20), b"") if hashlib.sha256(data).hexdigest() < "8")
+    small = next(data for data in iter(lambda: os.urandom(1000), b"") if hashlib.sha256(data).hexdigest() > "8")
+    model = model_listing.Model(MODEL, "main", COMMIT, (blob("a", large), blob("b", small)))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / model.files[0].hash).write_bytes(large)
+    (theirs / model.files[1].hash).write_bytes(small)
+    own = host(tmp_path, "b", Docker({}))
+
+    def grow() -> None:
+        while not own.arrived():
+            time.sleep(0.001)
+        os.truncate(theirs / model.files[1].hash, 400 << 30)
+
+    Thread(target=grow, daemon=True).start()
+    daemon = Daemon(tmp_path / "daemon", {"model": str(theirs)})
+    try:
+        with pytest.raises(transfer_errors.FilesError, match=r"too_large: of model, more came from 127\.0\.0\.1"):
+            own.take({"model": model.as_dict()}, ["model"], "127.0.0.1", daemon.port, "sesame")
+    finally:
+        daemon.stop()
+    assert own.arrived() < 2 << 30 and not list((own.stage / own.folder.relative_to(own.cache) / "blobs").iterdir())
 
 
 # --- whose socket it is
