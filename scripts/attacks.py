@@ -54,6 +54,7 @@ TESTS = (
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",
     "tests/unit/images/test_build_flow.py",
+    "tests/unit/images/test_one_image.py",
     "tests/unit/programs/test_vllm_causes.py",
     "tests/unit/programs/test_vllm_door.py",
     "tests/unit/programs/test_vllm_unit.py",

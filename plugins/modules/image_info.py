@@ -106,6 +106,11 @@ working_directory:
   description: Folder that they start in.
   returned: success
   type: str
+on_build:
+  description: Steps that the image has for every build on it (C(ONBUILD)).
+  returned: success
+  type: list
+  elements: str
 versions:
   description:
     - C(vllm), C(torch), C(transformers), C(ray), C(flashinfer), C(triton) and C(nccl) of Python's packages, C(cuda) of

@@ -118,6 +118,7 @@ archive:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils.images import one_image
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, told
 
@@ -138,8 +139,9 @@ def main() -> None:
     try:
         if module.check_mode or step == "read":
             module.exit_json(changed=False, **host_files.Files(request["files"], lambda *__: None).read())
-        with host_files.alone() as progress:
-            result = file_steps.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
+        with file_steps.alone() as progress:
+            teller, secret = host_tools.Teller(progress), module.params["secret"] or ""
+            result = file_steps.carry_out(step, request, secret, teller, one_image.load)
     except (FilesError, ValueError, OSError) as error:
         module.fail_json(**told(error))
     module.exit_json(**result)

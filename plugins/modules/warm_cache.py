@@ -83,7 +83,7 @@ cache:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools, warm_cache
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_tools, warm_cache
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, told
 
 STEPS = ["read", "make", "offer", "take", "withdraw"]
@@ -105,7 +105,7 @@ def main() -> None:
     try:
         if module.check_mode or step == "read":
             module.exit_json(changed=False, **warm_cache.WarmCache(said, lambda *__: None).read())
-        with host_files.alone() as progress:
+        with file_steps.alone() as progress:
             teller = host_tools.Teller(progress)
             cache = warm_cache.WarmCache(said, teller)
             result = warm_cache.carry_out(cache, step, request, module.params["secret"] or "")

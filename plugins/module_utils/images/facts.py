@@ -57,6 +57,7 @@ def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[L
         "environment": environment,
         "user": str(inside.get("User") or ""),
         "working_directory": str(inside.get("WorkingDir") or ""),
+        "on_build": _words(inside.get("OnBuild")),
         "versions": {
             **{fact: (packages.get(name) or {}).get("version") for fact, name in _NAMED.items()},
             "cuda": _toolkit(files) or environment.get("CUDA_VERSION"),

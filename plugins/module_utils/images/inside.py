@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.engine_answer import BOUNDS
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
@@ -61,6 +62,8 @@ def ask(
     remove = ["docker", "rm", "--force", "--volumes", CONTAINER]
     argv = [
         *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
+        # Code of a stranger, beside a model that serves.
+        *BOUNDS,
         *("--security-opt", "no-new-privileges", "--entrypoint", "python3", image, "-c", SCRIPT, json.dumps(asked)),
     ]
     run(remove)  # of a run that was killed

@@ -63,6 +63,8 @@ def argv(image: str, given: Mapping[str, Any]) -> list[str]:
     return [
         *("docker", "run", "--detach", "--name", CONTAINER, "--pull", "never", "--network", "host", "--ipc", "host"),
         *("--security-opt", "no-new-privileges", "--cap-drop", "ALL", "--env", "HF_HUB_OFFLINE=1"),
+        # The kernel ends it before what serves beside it.
+        *("--oom-score-adj", "1000", "--pids-limit", "32768", "--ulimit", "core=0"),
         *given["options"],
         *("--volume", f"{given['model']}:{_AT}:ro", "--entrypoint", "vllm", image, "serve", _AT),
         *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(given["port"]), *given["arguments"]),

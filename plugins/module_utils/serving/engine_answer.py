@@ -33,11 +33,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import doc
 KEPT = Path(FOLDER)
 INSIDE = "/gb10-models"
 # A model is the hub's word: one of a thousand million layers must not take the memory of what serves beside it.
-_MEMORY = ("--memory=16g", "--memory-swap=16g", "--oom-score-adj=1000", "--pids-limit=4096", "--ulimit=core=0")
+BOUNDS = ("--memory=16g", "--memory-swap=16g", "--oom-score-adj=1000", "--pids-limit=4096", "--ulimit=core=0")
 _OPTIONS = (
     *("--rm", "--interactive", "--pull=never", "--network=none", "--device=nvidia.com/gpu=all"),
     *("--read-only", "--tmpfs=/tmp", "--env=HOME=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
-    *_MEMORY,
+    *BOUNDS,
 )
 _LATE = (124, 137)  # as timeout says it, of what heeds it and of what does not
 

@@ -4,14 +4,14 @@
 The image's own Hugging Face library lists and downloads a model. A file of it is a blob, named by its checksum, and a
 link that gives it its path. Between hosts only blobs travel, so no name that a peer says becomes a path; the links are
 made here. They arrive where only root gets in, and are moved to the cache when they have the checksum that is their
-name; then the marker is written. An image is loaded if its archive is the one that the giver has told the controller.
+name; then the marker is written. An image is loaded if its archive is the one that the giver has told the controller,
+and nothing else that is in it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import glob
 import hashlib
 import json
@@ -30,8 +30,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
     Command,
     bytes_of,
     command,
+    counted,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_archive import need_only
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import configuration, fingerprint
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
@@ -80,9 +80,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Files:
-    """Image and model of one host. `run` starts commands; the folders are the real ones, except in tests."""
+    """Image and model of one host. `run` starts commands, `load` gives an archive to Docker; the folders are the real
+    ones, except in tests."""
 
-    def __init__(self, said: Mapping[str, Any], tell: Tell, run: Command | None = None, *, state: Path = STATE) -> None:
+    def __init__(
+        self,
+        said: Mapping[str, Any],
+        tell: Tell,
+        run: Command | None = None,
+        load: Callable[[Path, str], None] | None = None,
+        *,
+        state: Path = STATE,
+    ) -> None:
         self.image: str = said["image"]
         self.name: str = said["name"]
         self.model: str = said["model"]
@@ -96,7 +105,7 @@ class Files:
         self.state = state
         self.tell = tell
         self.run = run or command
-        self.listens = listening.listens
+        self.listens, self.load = listening.listens, load
         self.part = "model"
         self.beside: dict[str, str] = {}  # folders that are offered besides, by the names of their modules
         self.draft: Files | None = None
@@ -240,11 +249,17 @@ class Files:
         self.run(["docker", "rm", "--force", "--volumes", CONTAINER])  # of a run that was killed
         argv = [
             *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "host"),
-            *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
+            # An image may name a user, and a login of the host with that number reads the environment, with the token.
+            *("--user", "0:0", "--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
             *("--env-file", str(env), "--volume", f"{self.stage}:/root/.cache", "--entrypoint", "python3", self.name),
             *("-c", HUB, json.dumps({"model": self.model, **asked})),
         ]
-        done = self.run(argv, watch=lambda: self.tell(f"{self.part} from the hub", min(self.arrived(), size), size))
+        try:
+            done = self.run(argv, watch=counted(self.tell, self.part, "the hub", self.arrived, size))
+        except FilesError:
+            self.run(["docker", "rm", "--force", "--volumes", CONTAINER])
+            shutil.rmtree(self.stage / "huggingface", ignore_errors=True)
+            raise
         try:
             said: Any = json.loads(done.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError, RecursionError):
@@ -405,7 +420,7 @@ class Files:
         need_room(DOCKER, size, f"{self.image}, unpacked,", way_out)
         self.tell(f"image from {peer.address}", 0, size)
         for __ in range(TRIES):
-            self.copy(peer, "image", [path.name], self.archives, lambda: min(bytes_of(path), size), size)
+            self.copy(peer, "image", [path.name], self.archives, lambda: bytes_of(path), size)
             if self.sum_of(path) == archive["sha256"]:
                 break
             path.unlink()
@@ -414,8 +429,8 @@ class Files:
             way_out = f"see there who holds TCP port {peer.port} (`ss -ltnp`), then run again"
             raise FilesError("archive_differs", text, way_out)
         self.tell("loading the image", 0, 0)
-        need_only(path, self.name)
-        self.ask(["docker", "load", "--quiet", "--input", str(path)])
+        if self.load:
+            self.load(path, self.name)
         path.unlink()
         image = self.inspect(self.name)
         if image is None or fingerprint(image) != mark or not self.proves(image, offered):
@@ -432,7 +447,7 @@ class Files:
                 for name in missing:  # what is longer, or no file, rsync would leave as it is
                     if (size_in(arriving, name) or 0) > model.blobs[name]:
                         (target / name).unlink()
-                self.copy(peer, self.part, sorted(missing), target, lambda: min(self.arrived(), model.size), model.size)
+                self.copy(peer, self.part, sorted(missing), target, self.arrived, model.size)
                 missing = settle(arriving, blobs, model, self.tell)
                 if not missing:
                     return self.complete(model)
@@ -444,11 +459,13 @@ class Files:
         if not names:
             return
         for __ in range(CALLS):
-            done = self.run(
-                client_argv(peer, module, target),
-                input="".join(f"{name}\n" for name in names),
-                watch=lambda: self.tell(f"{module} from {peer.address}", arrived(), size),
-            )
+            watch, lines = counted(self.tell, module, peer.address, arrived, size), "\n".join([*names, ""])
+            try:
+                done = self.run(client_argv(peer, module, target), input=lines, watch=watch)
+            except FilesError:
+                for name in names:
+                    (target / name).unlink(missing_ok=True)
+                raise
             if done.returncode != NOBODY_LISTENS:
                 break
             time.sleep(TELL_S)
@@ -476,23 +493,3 @@ class Files:
             yield path
         finally:
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def alone() -> Iterator[Path]:
-    """One run at a time on a host; gives the file where it says how far it is."""
-    RUN.mkdir(mode=0o700, parents=True, exist_ok=True)
-    progress = RUN / "progress.json"
-    with (RUN / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = "another run is still fetching files on this host"
-            way_out = f"wait for it (`cat {progress}` says how far it is), then run again"
-            raise FilesError("busy", text, way_out) from None
-        for former in (progress, *RUN.glob("*token.env*"), *RUN.glob("*password*")):  # of a run that was killed
-            former.unlink(missing_ok=True)
-        try:
-            yield progress
-        finally:
-            progress.unlink(missing_ok=True)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import write
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import Tell, gigabytes, write
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 from ansible_collections.gb10.fleet.plugins.module_utils.system import commands
 
 TELL_S = 1.0
+MORE = 256 << 20  # bytes beyond what was announced: blocks of a disk, and what the hub's tool writes beside
 Command = Callable[..., "subprocess.CompletedProcess[str]"]  # as `command`
 # Runs in the image. What it is asked is on the command line, the token in its environment, its answer one line of JSON.
 HUB = r"""
@@ -56,7 +58,8 @@ def command(
     input: str | None = None,  # noqa: A002
     watch: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and look at what it does every second. One that says too much is ended."""
+    """Run a command to its end, and look at what it does every second. One that says too much is ended, and so it is
+    where `watch` raises an error."""
     try:
         child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
@@ -76,7 +79,24 @@ def command(
         except commands.TooMuch as error:
             child.kill()
             return subprocess.CompletedProcess(list(argv), 125, "", f"{argv[0]} {error}")
+        except BaseException:  # of whoever watches
+            child.kill()
+            raise
     return subprocess.CompletedProcess(list(argv), child.returncode, *map(commands.text, said))
+
+
+def counted(tell: Tell, what: str, source: str, arrived: Callable[[], int], size: int) -> Callable[[], None]:
+    """Says how far it is. FilesError where more comes than `size`, as announced: it would end with the disk."""
+    before = arrived()
+
+    def look() -> None:
+        came = arrived()
+        if came - before > size + MORE:
+            text = f"of {what}, more came from {source} than the {gigabytes(size)} that were announced"
+            raise FilesError("too_large", text, "see who it is: no sound one sends more than it has announced")
+        tell(f"{what} from {source}", min(came, size), size)
+
+    return look
 
 
 class Teller:

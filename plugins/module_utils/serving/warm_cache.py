@@ -264,7 +264,7 @@ class WarmCache:
             with carrier.private("password", f"{password}\n") as secret:
                 peer = Peer(address, port, secret)
                 for __ in range(TRIES):
-                    carrier.copy(peer, PART, [path.name], arriving, lambda: min(bytes_of(path), size), size)
+                    carrier.copy(peer, PART, [path.name], arriving, lambda: bytes_of(path), size)
                     if bytes_of(path) == size and warm.sum_of(path) == offered["sha256"]:
                         kept = {"cold_s": float(offered["cold_s"]), "at": str(offered["at"])}
                         self._place(path, warm.archive(self.shelf, mark), kept)

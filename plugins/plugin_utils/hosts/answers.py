@@ -335,6 +335,7 @@ class Image(TypedDict):
     environment: dict[str, str]
     user: str
     working_directory: str
+    on_build: list[str]
     versions: dict[str, str | None]
     packages: dict[str, str]
     vllm_folders: list[str]

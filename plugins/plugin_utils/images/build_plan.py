@@ -88,6 +88,11 @@ def _of_base(facts: Mapping[str, Any], wish: Wish, judged: judgement.Judgement) 
     version = facts["versions"]["vllm"]
     if version is None:
         yield "the base has no vLLM; name an image that has"
+    if facts["on_build"]:
+        yield (
+            f"the base has steps of its own for every build on it (ONBUILD: {facts['on_build'][0][:100]!a}), with a "
+            "network and the caches of other builds; take another base"
+        )
     if len(facts["vllm_folders"]) > 1:
         yield f"the base has vLLM more than once ({', '.join(facts['vllm_folders'])}); nobody knows which one starts"
     yield from (f"the base: {each.fact}; {each.way_out}" for each in judged.findings if each.severity == "error")

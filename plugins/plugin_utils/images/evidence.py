@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance impor
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
 
 SCHEMA_VERSION = 1
+_VERSION = re.compile(r"\d[\w.+-]{0,99}\Z", re.ASCII)
 
 
 def document(plan: BuildPlan, host: str, base: str, verdict: Verdict, image: str, at: str) -> dict[str, Any]:
@@ -38,11 +40,12 @@ def write(told: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-def serve_lines(image: str, digests: Sequence[str], version: str) -> Iterator[str]:
+def serve_lines(image: str, digests: Sequence[str], version: str | None) -> Iterator[str]:
     """What to put into the inventory. The version: no catalog knows this image."""
     yield "it may serve; put this into the inventory:"
     yield f"    vllm_image: {next(iter(digests), image)}"
-    yield f"    vllm_version: {version}"
+    if _VERSION.match(version or ""):  # it is the builder's word, and somebody pastes it
+        yield f"    vllm_version: {version}"
     if digests:
         return
     yield "    vllm_allow_tag: true    # this Docker gives a built image no digest; its tag is that of what went in"

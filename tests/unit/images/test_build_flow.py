@@ -104,6 +104,15 @@ def test_the_builder_names_no_other_image_for_a_person_to_paste(made: Any) -> No
     assert said[1]["image"] == name and f"`docker image rm {name}`" in said[1]["lines"][0]
 
 
+@pytest.mark.parametrize("version", ["\"{{ lookup('pipe', 'id') }}\"", "1\n    ansible_user: x", "1 # x", "", None])
+def test_the_builder_writes_no_line_for_a_person_to_paste(made: Any, version: str | None) -> None:
+    built = Built([{"state": "built"}])
+    facts = built.answers["examine"]["facts"]
+    built.answers["examine"]["facts"] = {**facts, "versions": {**facts["versions"], "vllm": version}}
+    said = made(built)
+    assert said["verdict"] == "accepted" and not [line for line in said["lines"] if "vllm_version" in line]
+
+
 def test_what_fails_without_a_model_is_tagged_as_refused_and_not_started(made: Any) -> None:
     built = Built([{"state": "built"}])
     built.answers["examine"]["inside"] = {**INSIDE, "imports": {"vllm": "ImportError: no"}}

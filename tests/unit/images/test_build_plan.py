@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images import facts as image_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.images import progress
 from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Patch, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -57,6 +58,7 @@ def facts(version: str | None = NIGHTLY, *, native: bool = False, **changes: Any
         "architecture": "arm64",
         "os": "linux",
         "user": "",
+        "on_build": [],
         "names": [],
         "digests": [],
         "versions": {**versions, **changes.pop("versions", {})},
@@ -78,6 +80,15 @@ def test_without_a_gap_there_is_nothing_to_build() -> None:
     made = planned(native=True)
     assert made.verdict == NOTHING and made.reason.startswith("no gap: nothing to build")
     assert planned(replace(KERNELS, force=True), native=True).verdict == BUILD
+
+
+@pytest.mark.parametrize("wish", [KERNELS, replace(OVERLAY, wheels=())])
+def test_a_base_with_steps_for_every_build_on_it_is_refused(wish: Wish) -> None:
+    """BuildKit runs them in our build: with a network, and with the cache of another base's build."""
+    told = {"config": {"OnBuild": ["RUN --mount=type=cache,id=gb10-001122334455,target=/b cp evil.o /b"]}}
+    version = NIGHTLY if wish is KERNELS else "0.33.0"
+    made = planned(wish, version=version, on_build=image_facts.of("base", "archive", told, [])["on_build"])
+    assert made.verdict == REFUSED and "steps of its own for every build on it" in made.refusals[0]
 
 
 def test_an_overlay_of_nothing_is_nothing() -> None:

@@ -28,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import (
     inside,
     progress,
     tar,
+    trial,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
@@ -278,6 +279,21 @@ def test_an_image_that_answers_in_the_name_of_the_script_is_told_by_name(said: s
 
     with pytest.raises(ImageError, match="did not run"):
         inside.ask("image", {"modules": [], "files": []}, run)
+
+
+def test_an_image_that_is_looked_into_or_on_trial_ends_before_what_serves() -> None:
+    """The model that serves is the first that the kernel ends: nothing beside it may take the memory with less."""
+    ran: list[str] = []
+
+    def run(argv: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        ran.extend(argv)
+        said = json.dumps({"versions": {}, "imports": {}, "operators": [], "libraries": {}})
+        return subprocess.CompletedProcess(list(argv), 0, f"{inside.MARK}{said}\n", "")
+
+    inside.ask("image", {"modules": [], "files": []}, run)
+    assert {"--memory=16g", "--oom-score-adj=1000", "--pids-limit=4096"} <= set(ran[: ran.index("image")])
+    words = trial.argv("image", {"options": [], "model": "/m", "port": 1, "arguments": []})
+    assert words[words.index("--oom-score-adj") + 1] == "1000"
 
 
 def test_an_image_that_never_answers_is_ended() -> None:

@@ -70,9 +70,6 @@ class Docker:
                 layers, config = self.images[name]
                 text = {"name": name, "layers": [layer.hex() for layer in layers], "config": config}
                 Path(path).write_text(json.dumps(text))
-            case ["docker", "load", "--quiet", "--input", path]:
-                read = json.loads(Path(path).read_text())
-                self.images[read["name"]] = ([bytes.fromhex(each) for each in read["layers"]], read["config"])
             case ["docker", "buildx", "build", *words]:
                 self.build(words)
             case ["systemd-run", *_, script]:
@@ -85,6 +82,10 @@ class Docker:
             case _:
                 return host_tools.command(argv, **options)
         return subprocess.CompletedProcess(list(argv), rc, out, err)
+
+    def load(self, path: Path, name: str) -> None:
+        read = json.loads(path.read_text())
+        self.images[name] = ([bytes.fromhex(each) for each in read["layers"]], read["config"])
 
     def build(self, words: list[str]) -> None:
         """What BuildKit makes of a Dockerfile of ours: the base's layers, and one with the files that it copies."""
@@ -165,7 +166,7 @@ def built(own: Docker, tmp_path: Path) -> dict[str, Any]:
 def files(own: Docker, tmp_path: Path, host: str, image: str) -> host_files.Files:
     """What `model_files` does with the image of this service on a host."""
     said = dict(vars(service(image).files)) | {"cache": str(tmp_path / host / "cache"), "fetch": False, "draft": None}
-    return host_files.Files(said, quiet, own, state=tmp_path / host / "state")
+    return host_files.Files(said, quiet, own, own.load, state=tmp_path / host / "state")
 
 
 def service(image: str) -> Any:

@@ -62,6 +62,24 @@ def test_the_account_of_a_registry_goes_to_no_other(host: dict[str, Any], entry:
     assert [each.registry_login for each in vllm.plan(seen).services] == [logs_in]
 
 
+@pytest.mark.parametrize(
+    ("other", "logs_in"),
+    [
+        ({"image": "registry.example/b@sha256:" + "1" * 64}, {"chat", "embed"}),
+        ({"image": "evil.example/b@sha256:" + "1" * 64}, set()),
+        ({}, set()),  # of the role's own image, on Docker Hub
+        ({"image": "evil.example/b@sha256:" + "1" * 64, "registry_username": ""}, {"chat"}),
+    ],
+)
+def test_an_account_of_nobody_knows_which_registry_goes_to_none(other: dict[str, Any], logs_in: set[str]) -> None:
+    """Both registries got it: a host without vllm_image says no registry."""
+    first = CHAT | {"image": "registry.example/a@sha256:" + "1" * 64}
+    seen = view({"chat": first, "embed": EMBED | {"registry_password": other.get("registry_username", "word")} | other})
+    del seen.variables["vllm_image"]  # type: ignore[attr-defined]
+    seen.variables.update({"vllm_registry_username": "robot", "vllm_registry_password": "word"})  # type: ignore[attr-defined]
+    assert {each.name for each in vllm.plan(seen).services if each.registry_login} == logs_in
+
+
 def test_an_entry_overlays_the_host_but_takes_nothing_of_its_model() -> None:
     of_the_host = {
         "vllm_model": "openai/gpt-oss-120b", "vllm_served_model_name": "big", "vllm_model_revision": "v1",

@@ -160,6 +160,17 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_key_is_held_by_root_whatever_user_the_image_names(name: str) -> None:
+    """A login with the number of that user reads the environment of its processes."""
+
+    def words(**said: Any) -> list[str]:
+        program = made({"own": entry(name, **said)})["own"].program
+        return [word for word in parse_config(json.dumps(program)).argv if word.startswith(("--user", "-u"))]
+
+    assert words(api_key="sesame") == ["--user=0:0"] and words() == []
+
+
 def test_sglang_has_its_key_and_no_list_of_processes_shows_it(tmp_path: Path) -> None:
     """Its scheduler is a process of its own, which Python starts anew."""
     (tmp_path / "sglang").mkdir()

@@ -446,7 +446,7 @@ def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) 
     run_folder.mkdir()
     for name in ("token.env", ".token.env.new", "password"):
         (run_folder / name).write_text("hf_sesame")
-    with host_files.alone():
+    with file_steps.alone():
         assert [path.name for path in run_folder.iterdir()] == ["lock"]
 
 
@@ -700,9 +700,9 @@ def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: host_files.F
 
 
 def test_one_run_at_a_time() -> None:
-    with host_files.alone(), pytest.raises(transfer_errors.FilesError, match="busy"), host_files.alone():
+    with file_steps.alone(), pytest.raises(transfer_errors.FilesError, match="busy"), file_steps.alone():
         pass
-    with host_files.alone() as progress:
+    with file_steps.alone() as progress:
         host_tools.Teller(progress)("x", 1, 2)
         assert json.loads(progress.read_text())["done"] == 1
 
@@ -804,7 +804,7 @@ def test_a_peer_takes_what_it_lacks_over_the_fabric(
     given = {"spark-a": {**HELD, "source": "spark-a"}, "spark-b": {**HELD, "model": None, "source": "spark-a"}}
     ask = {"parts": ["model"], "ways": [{"at": "192.168.100.10", "to": "192.168.100.11"}], "port": 29502, "limit_s": 60}
     own = filled(host(tmp_path, "a", Docker({"gb10-fleet/vllm:1": image()})))
-    monkeypatch.setattr(file_steps, "Files", lambda *_: own)
+    monkeypatch.setattr(file_steps, "Files", lambda *_, **__: own)
     said = file_steps.carry_out("offer", {"files": {}, **ask}, "sesame", print)  # in the words of a host
     run.answers = [STARTED, {"finished": True, **said}]
     assert not run("spark-a", "offer", given).get("failed")

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
-import json
 import os
 import socket
 import subprocess
-import tarfile
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
-    image_archive,
+    host_tools,
     image_identity,
     listening,
     model_folder,
+    model_listing,
     rsync,
     transfer_errors,
 )
 
 from tests.support.attacker import NOBODY, TRIES, attacking, exchange, needs_root, public_folder, tally
 from tests.support.model_daemon import (
+    COMMIT,
     CONTENT,
     MODEL,
     TINY,
     Daemon,
     Docker,
-    archive,
+    blob,
     filled,
     host,
     image,
@@ -223,107 +225,58 @@ def test_the_same_archive_is_loaded(tmp_path: Path) -> None:
     assert own.read()["image"] == giver.read()["image"]
 
 
-# --- what the giver itself has put into the archive
-
-OURS, OTHER = "gb10-fleet/vllm:1", "owner/monitor:1"
-WON = "an archive of a peer's image that names another one"
+# --- more than was announced
 
 
-def named(*names: str) -> str:
-    return json.dumps([{"Config": "c", "RepoTags": [name], "Layers": []} for name in names])
+def test_a_hub_that_sends_without_an_end_is_hung_up_on(tmp_path: Path) -> None:
+    """Until the disk was full."""
+    docker = Docker({})
+    own = host(tmp_path, "a", docker)
+    blobs = own.stage / own.folder.relative_to(own.cache) / "blobs"
+    asked: list[list[str]] = []
 
+    def run(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(list(argv))
+        if list(argv[:2]) != ["docker", "run"]:
+            return docker(argv, **options)
+        blobs.mkdir(parents=True, exist_ok=True)
+        came = blobs / "x.incomplete"
+        script = f"import time; open({str(came)!r}, 'wb').write(bytes({host_tools.MORE + (2 << 20)})); time.sleep(60)"
+        return host_tools.command([sys.executable, "-c", script], **options)
 
-def header(kind: bytes, name: str, content: bytes = b"", target: str = "") -> bytes:
-    member = tarfile.TarInfo(name)
-    member.type, member.size, member.linkname = kind, len(content), target
-    return member.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
-
-
-EVIL = named(OURS, OTHER).encode()
-FOREIGN = {
-    "two images": header(b"0", "manifest.json", EVIL),
-    "repositories": header(b"0", "manifest.json", named(OURS).encode())
-    + header(b"0", "repositories", b'{"owner/monitor": {"1": "c"}}'),
-    "index": header(
-        b"0",
-        "index.json",
-        b'{"manifests": [{"annotations": {"io.containerd.image.name": "docker.io/owner/monitor:1"}}]}',
-    ),
-    "ref": header(
-        b"0",
-        "index.json",
-        b'{"manifests": [{"annotations": {"org.opencontainers.image.ref.name": "owner/monitor:1"}}]}',
-    ),
-    "a key in another case": header(b"0", "manifest.json", EVIL.replace(b"RepoTags", "RepoTag\u017f".encode())),
-    "a key twice": header(
-        b"0", "manifest.json", b'[{"RepoTags": ["owner/monitor:1"], "RepoTags": ["gb10-fleet/vllm:1"]}]'
-    ),
-    "a file twice": header(b"0", "manifest.json", named(OURS).encode()) + header(b"0", "manifest.json", EVIL),
-    "a dot before it": header(b"0", "./manifest.json", EVIL),
-    "through a link to its folder": header(b"2", "d", target=".") + header(b"0", "d/manifest.json", EVIL),
-    "as a link": header(b"0", "m", EVIL) + header(b"2", "manifest.json", target="m"),
-    "as a hard link": header(b"0", "m", EVIL) + header(b"1", "manifest.json", target="m"),
-    "by an extended header": header(b"x", "x", b"22 path=manifest.json\n") + header(b"0", "m", EVIL),
-    "hidden by an extended header": header(b"x", "x", b"10 path=m\n") + header(b"0", "manifest.json", EVIL),
-    "hidden by a header for all": header(b"g", "g", b"10 path=m\n") + header(b"0", "manifest.json", EVIL),
-    "by a long name": header(b"L", "././@LongLink", b"manifest.json\0") + header(b"0", "m", EVIL),
-    "within what only some skip": header(b"S", "s", header(b"0", "m", bytes(512)))
-    + header(b"0", "manifest.json", EVIL),
-    "within a folder": header(b"5", "d", header(b"0", "m")) + header(b"0", "manifest.json", EVIL),
-    "packed": gzip.compress(header(b"0", "manifest.json", EVIL)),
-    "no UTF-8": header(b"0", "manifest.json", b'[{"RepoTags": ["\xff"]}]'),
-    "deep": header(b"0", "manifest.json", b"[" * 100_000),
-}
-
-
-@pytest.mark.parametrize("what", FOREIGN)
-def test_an_archive_that_names_another_image_is_not_loaded(tmp_path: Path, what: str) -> None:
-    """`docker load` would have the name of the owner's own image lead to the peer's."""
-    path = tmp_path / "image.tar"
-    path.write_bytes(FOREIGN[what] + bytes(1024))
-    with contextlib.ExitStack() as stack:
-        refused = stack.enter_context(pytest.raises(transfer_errors.FilesError, match="image_differs"))
-        image_archive.need_only(path, OURS)
-    tally(WON, 1, 0 if refused.value else 1)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("words", [("index.json", "docker.io/gb10-fleet/vllm:1"), ("manifest.json", OURS)])
-def test_an_archive_of_one_image_is_loaded(tmp_path: Path, words: tuple[str, str]) -> None:
-    """As Docker 20.10, 25 and containerd's store write it; a layer of more than 8 GiB says its size beside it."""
-    name, said = words
-    index = {
-        "manifests": [{"annotations": {"io.containerd.image.name": said, "org.opencontainers.image.ref.name": "1"}}]
-    }
-    path = tmp_path / "image.tar"
-    path.write_bytes(
-        header(b"5", "blobs/")
-        + header(b"x", "x", b"10 size=3\n")
-        + header(b"0", "blobs/layer", b"abc")
-        + header(b"2", "blobs/same", target="layer")
-        + header(b"0", name, (json.dumps(index) if name == "index.json" else named(said)).encode())
-        + header(b"0", "repositories", b'{"gb10-fleet/vllm": {"1": "c"}}')
-        + bytes(1024)
-    )
-    image_archive.need_only(path, OURS)
-    assert path.exists()
+    own.run = run
+    with pytest.raises(
+        transfer_errors.FilesError, match=r"too_large: of model, more came from the hub than the 0\.0 GB"
+    ):
+        own.hub(tmp_path / "env", step="get", size=1000)
+    assert asked[-1][:2] == ["docker", "rm"] and not (own.stage / "huggingface").exists()
 
 
 @needs_rsync
-def test_an_archive_with_more_than_its_image_moves_no_name(tmp_path: Path) -> None:
-    giver = filled(host(tmp_path, "a", Docker({OURS: image()})))
-    said = giver.save()
-    (more,) = giver.archives.glob("*.tar")
-    more.write_bytes(archive({OURS: image(), OTHER: image("sha256:9")}))
-    said = {"bytes": more.stat().st_size, "sha256": hashlib.sha256(more.read_bytes()).hexdigest()}
-    daemon, docker = Daemon(tmp_path / "daemon", {"image": str(giver.archives)}), Docker({OTHER: image()})
-    own = host(tmp_path, "b", docker)
+def test_a_peer_whose_blob_grows_on_its_way_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_tools, "MORE", 1 << 20)
+    large = next(data for data in iter(lambda: os.urandom(8 << 20), b"") if hashlib.sha256(data).hexdigest() < "8")
+    small = next(data for data in iter(lambda: os.urandom(1000), b"") if hashlib.sha256(data).hexdigest() > "8")
+    model = model_listing.Model(MODEL, "main", COMMIT, (blob("a", large), blob("b", small)))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / model.files[0].hash).write_bytes(large)
+    (theirs / model.files[1].hash).write_bytes(small)
+    own = host(tmp_path, "b", Docker({}))
+
+    def grow() -> None:
+        while not own.arrived():
+            time.sleep(0.001)
+        os.truncate(theirs / model.files[1].hash, 400 << 30)
+
+    Thread(target=grow, daemon=True).start()
+    daemon = Daemon(tmp_path / "daemon", {"model": str(theirs)})
     try:
-        with pytest.raises(transfer_errors.FilesError, match=r"image_differs.*owner/monitor:1"):
-            own.take({**giver.read(), "archive": said}, ["image"], "127.0.0.1", daemon.port, "sesame")
+        with pytest.raises(transfer_errors.FilesError, match=r"too_large: of model, more came from 127\.0\.0\.1"):
+            own.take({"model": model.as_dict()}, ["model"], "127.0.0.1", daemon.port, "sesame")
     finally:
         daemon.stop()
-    assert docker.images == {OTHER: image()} and list(own.archives.iterdir()) == []
+    assert own.arrived() < 2 << 30 and not list((own.stage / own.folder.relative_to(own.cache) / "blobs").iterdir())
 
 
 # --- whose socket it is

@@ -99,7 +99,7 @@ def parse_config(text: str) -> Config:
     return Config(
         service=raw["service"],
         container=raw["container"],
-        argv=tuple(raw["argv"]),
+        argv=_as_root(raw["argv"]) if raw["env_file"] else tuple(raw["argv"]),
         image=raw["image"],
         memory_gib=raw["memory_gib"],
         cache=raw["cache"],
@@ -131,6 +131,12 @@ def parse_config(text: str) -> Config:
         gone=tuple(re.compile(pattern) for pattern in raw["gone"]),
         digest=sha256(text),
     )
+
+
+def _as_root(argv: Sequence[str]) -> tuple[str, ...]:
+    """An image may name a user, and a login of the host with that number reads the environment, with the key in it."""
+    docker, run, *words = argv
+    return (docker, run, "--user=0:0", *words)
 
 
 def _patterns(named: Sequence[Sequence[str]], flags: int = 0) -> tuple[tuple[str, re.Pattern[str]], ...]:

@@ -220,12 +220,18 @@ def _asks(service: Service) -> dict[str, Any]:
 
 
 def _logs_in(service: Service, settings: VllmSettings) -> bool:
-    """The host's own account is of the registry of its vllm_image: another registry never gets to see it."""
-    given = service.whole.variables
-    entry = service_entries.of(given).get(service.name, {})
-    own = "registry_username" in entry or "image" not in entry or "vllm_image" not in given
-    same = registry(settings.vllm_image) == registry(str(given.get("vllm_image")))
-    return bool(settings.vllm_registry_username) and (own or same)
+    """The host's own account is of the registry of its vllm_image: another registry never gets to see it.
+
+    Who names no vllm_image says by the images of the services which registry that is, where they are of one.
+    """
+    given, own = service.whole.variables, service.whole.settings(VllmSettings).vllm_image
+    entries = service_entries.of(given)
+    if "registry_username" in entries.get(service.name, {}):
+        return bool(settings.vllm_registry_username)
+    images = [own] if "vllm_image" in given or given.get("vllm_model") else []
+    if "vllm_image" not in given:
+        images += [str(each.get("image", own)) for each in entries.values() if "registry_username" not in each]
+    return bool(settings.vllm_registry_username) and set(map(registry, images)) == {registry(settings.vllm_image)}
 
 
 def _ports(view: View, settings: VllmSettings) -> dict[str, int]:
