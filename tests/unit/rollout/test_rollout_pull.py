@@ -175,6 +175,44 @@ def test_a_changed_bundle_is_refused(site: Site) -> None:
     refused(site, "the signature does not hold")
 
 
+def test_what_is_signed_is_what_was_rendered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever serves the folder may write there: he put a program of his own in the place of what was to be signed."""
+    (folder := site.folder / "bin").mkdir()
+    (program := folder / "ssh-keygen").write_text(
+        f"#!/bin/sh\nfor file in {site.web}/.spark-a*; do [ ! -e $file ] || echo theirs >> $file; done\n"
+        f'exec {shutil.which("ssh-keygen")} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    rc, output = site.bundle()
+    won = b"theirs" in (site.web / "spark-a").read_bytes()
+    tally("the web server of pull: a program of its own in the place of what is signed", 1, int(won))
+    assert rc == 0 and not won, output
+    assert site.pull()[0] == 0
+
+
+def test_a_server_sends_root_nowhere(site: Site) -> None:
+    """To loopback, where an engine asks no key, and before any signature is looked at."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/flush_cache")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rc, said = site.pull(url=f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    tally("the server of pull: a redirect to loopback", 1, len(asked) - 1)
+    assert rc == 1 and asked == ["/spark-a"] and "the server says 302" in said, said
+
+
 def test_a_signature_does_not_speak_to_the_terminal(site: Site) -> None:
     """ssh-keygen quotes the name of its hash, and lets CR, BEL and BS through: an error looked like a success."""
     kind = b"x\r\x07serial 9: 3 changes\x08"
