@@ -111,8 +111,9 @@ def _digest(body: str) -> str:
 
 
 def write(fleet: Fleet, folder: Path, keys: Mapping[Place, Keys]) -> Path:
-    """Host keys first, for the inventory names their file; each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Host keys first, for the inventory names their file; each whole or not at all. An inventory is a program."""
+    for each in (folder.parent, folder):  # of a parent that it makes, mkdir takes no mode
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
     output.write(folder / KNOWN_HOSTS, "".join(known_hosts_lines(keys)))
     output.write(folder / FILE, fleet.text())
     return folder / FILE

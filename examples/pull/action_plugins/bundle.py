@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, transport
 
 NAMESPACE = "gb10-fleet-pull"
@@ -50,25 +50,23 @@ class ActionModule(ActionBase):
         program = message.program({**blobs, name: f"engine:{digest}"})
         now = int(time.time())
         header = f"# {NAMESPACE} host={own.name} serial={now} until={now + int(args['days']) * 86400} engine={digest}\n"
+        content = header.encode() + program
+        key = str(Path(args["key"]).expanduser())
+        # From memory: whoever serves the folder may write there, and would have his own file signed.
+        done = subprocess.run(
+            ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE],
+            input=content,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise AnsibleActionFail(f"{own.name}: {key} does not sign: {done.stderr.decode(errors='replace').strip()}")
         folder = Path(args["directory"]).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-        bundle = folder / own.name
-        new = folder / f".{own.name}-{os.getpid()}"
         if not (kept := folder / f"engine-{digest}").exists():
-            first = folder / f".engine-{own.name}-{os.getpid()}"
-            first.write_bytes(engine)
-            first.replace(kept)
-        new.write_bytes(header.encode() + program)
-        key = str(Path(args["key"]).expanduser())
-        done = subprocess.run(
-            ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, str(new)],
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        if done.returncode:
-            new.unlink()
-            raise AnsibleActionFail(f"{own.name}: {key} does not sign: {done.stderr.strip()}")
+            output.write(kept, engine.decode())
         # The signature first: who comes between the two fetches a pair that does not match, and comes again.
-        new.with_name(f"{new.name}.sig").replace(bundle.with_name(f"{own.name}.sig"))
-        new.replace(bundle)
+        output.write(folder / f"{own.name}.sig", done.stdout.decode())
+        output.write(bundle := folder / own.name, content.decode())
         result.update(changed=True, msg=f"{bundle}: {len(sent)} documents, serial {now}")
         return result

@@ -29,9 +29,9 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def reason_lines(reason: Mapping[str, Any]) -> list[str]:
-    """Of a verdict; a text that has its way out in it comes alone."""
+    """Of a verdict; a text that has its way out in it comes alone. What a host says begins no line of its own."""
     way_out = [f"    Fix: {reason['way_out']}"] if reason["way_out"] else []
-    return [f"{reason['where']}: {reason['what']}: {reason['text']}", *way_out]
+    return [" ".join(f"{reason['where']}: {reason['what']}: {reason['text']}".split()), *way_out]
 
 
 def stats(document: Mapping[str, Any]) -> dict[str, Any]:

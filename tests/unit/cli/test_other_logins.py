@@ -21,6 +21,7 @@ from gb10_fleet import home, image, options
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.rollout import locks, recipes
 from gb10_fleet.rollout.journal import place
+from gb10_fleet.up import written
 from tests.support.attacker import NOBODY, TRIES, attacking, needs_root, public_folder, tally
 
 
@@ -46,6 +47,18 @@ def test_no_way_out_leads_to_a_folder_that_any_login_may_make() -> None:
     """ssh does not ask whose control socket it is, and hands over what Ansible sends, with the password of sudo."""
     found = from_failure("spark-a", 'unix_listener: path "/home/x" too long for Unix domain socket')
     assert found is not None and "control_path_dir" in found.way_out and "/tmp" not in found.way_out
+
+
+def test_the_inventory_of_gb10_up_is_its_owners_alone(tmp_path: Path) -> None:
+    """An inventory is a program. With a umask of 002 a group that people share could write it, with 000 anybody."""
+    before = os.umask(0)
+    try:
+        written.write(written.Fleet([]), tmp_path / "gb10-fleet/inventory", {})
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("gb10-fleet", "gb10-fleet/inventory")]
+    tally("another login of the controller: the inventory of gb10 up", 2, sum(mode != 0o700 for mode in modes))
+    assert modes == [0o700, 0o700]
 
 
 @needs_root

@@ -221,6 +221,8 @@ def test_names_of_hosts_and_clusters_mean_themselves_to_prometheus() -> None:
         ({"route": {"receiver": "us"}, "receivers": [{"name": "us"}]}, 0),
         ({"route": "nobody"}, 1),
         ({"route": {"receiver": "us"}, "receivers": []}, 1),
+        ({"route": {"receiver": "us"}, "receivers": [{"name": "us"}], "global": {"resolve_timeout": "1m"}}, 0),
+        ({"route": {"receiver": "us"}, "receivers": [{"name": "us"}], "global": "none"}, 1),
     ],
 )
 def test_amtool_tells_a_configuration_from_none(tmp_path: Path, alerting: dict[str, Any], status: int) -> None:
@@ -231,6 +233,19 @@ def test_amtool_tells_a_configuration_from_none(tmp_path: Path, alerting: dict[s
     (tmp_path / "written").write_text(entry["content"])
     argv = [word.replace("%s", str(tmp_path / "written")) for word in entry["validate"]]
     assert subprocess.run(argv, capture_output=True, check=False).returncode == status
+
+
+def test_who_hears_of_alerts_sends_this_host_nowhere() -> None:
+    """The service outside answered the heartbeat with a redirect to loopback, where an engine takes `POST /sleep`."""
+    hook = {"name": "us", "webhook_configs": [{"url": "https://chat.example.com/hook"}]}
+    said = {"route": {"receiver": "us"}, "receivers": [hook], "global": {"http_config": {"proxy_url": "http://p"}}}
+    own = json.loads(server(monitoring_alerting=said)["gb10-alertmanager.yml"])["global"]["http_config"]
+    written = [json.loads(server()["gb10-alertmanager.yml"])["global"]["http_config"], own]
+    follows = [each for each in written if each.get("follow_redirects", True)]
+    tally("who hears of alerts: a redirect to loopback", len(written), len(follows))
+    assert not follows and own["proxy_url"] == "http://p"
+    chosen = {**said, "global": {"http_config": {"follow_redirects": True}}}
+    assert json.loads(server(monitoring_alerting=chosen)["gb10-alertmanager.yml"])["global"] == chosen["global"]
 
 
 @pytest.mark.parametrize("url", ["", "https://sesame.example.com/beat"])

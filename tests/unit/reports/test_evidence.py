@@ -433,6 +433,19 @@ def test_hostile_texts_stay_texts() -> None:
     assert "<script" not in page and "49" not in page
 
 
+def test_a_line_break_of_a_host_begins_no_line_of_ours() -> None:
+    """The next line spoke of another host, and had a person pull its cable."""
+    theirs = "no answer\nspark-b p0: wrong_cable: pull the cable out of spark-b p0"
+    hosts = proof("pair")
+    hosts["spark-a"]["pings"][0].update(ok=False, fault={"name": "lost", "text": theirs, "way_out": ""})
+    hosts["spark-a"]["serving"].update(verdict=theirs, text=theirs)
+    hosts["spark-a"]["findings"] = [{**WARNING, "severity": "error", "host": "spark-a", "fact": theirs}]
+    said = evidence_files.summary(build(hosts)).splitlines()
+    won = sum(line.startswith("spark-b") for line in said)
+    tally("a host: a line of ours about another one", 3, won)
+    assert not won and len(said) == 5, said
+
+
 def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
     away = {**ACCEPTED, "id": "unreachable", "accepted": None, "host": "spark-a", "fact": "no answer"}
     page = evidence_page.render(build({"spark-a": {"facts": {}, "findings": [away]}}))

@@ -234,3 +234,15 @@ def test_root_does_nothing_in_a_home() -> None:
     keys = {"name": "keys", "ansible.builtin.replace": {"path": "~ada/.ssh/authorized_keys"}}
     assert [*at_home_as_root([{"name": "x", "tasks": [{"block": [keys]}]}])] == ["keys"]
     assert [*at_home_as_root([{"tasks": [{**keys, "vars": {"ansible_become": False}}]}])] == []
+
+
+def test_no_task_on_this_machine_becomes_root() -> None:
+    """`ansible_become` of an inventory overrules the keyword: sudo was asked for here, with the -K of the hosts."""
+    found = {
+        path.stem: task["vars"].get("ansible_become")
+        for path in (ROOT / "playbooks").glob("*.yml")
+        for play in yaml.safe_load(path.read_text(encoding="utf-8"))
+        for task in _tasks(play.get("tasks", []))
+        if task.get("vars", {}).get("ansible_connection") == "local"
+    }
+    assert found == {"seed": False, "switch": False}

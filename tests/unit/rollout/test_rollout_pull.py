@@ -134,26 +134,6 @@ def pull(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_a_server_sends_root_nowhere_else(pull: Any) -> None:
-    """To what listens on the host itself, where engines ask no key, or to a port that peers open to root alone."""
-    with socket.create_server(("127.0.0.1", 0)) as local, socket.create_server(("127.0.0.1", 0)) as server:
-        place = f"http://127.0.0.1:{local.getsockname()[1]}/flush_cache"
-
-        def sends_away() -> None:
-            with server.accept()[0] as client:
-                client.recv(65536)
-                client.sendall(f"HTTP/1.1 302 x\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode())
-
-        threading.Thread(target=sends_away, daemon=True).start()
-        local.settimeout(0.5)
-        pull.TIMEOUT_S = 2
-        with pytest.raises(SystemExit, match="the server says 302"):
-            pull.fetch(f"http://127.0.0.1:{server.getsockname()[1]}/spark-a")
-        with pytest.raises(TimeoutError):
-            local.accept()
-    tally("a server of pull that sends root elsewhere", 1, 0)
-
-
 @pytest.mark.parametrize(
     ("said", "because"),
     [
@@ -200,6 +180,44 @@ def test_a_changed_bundle_is_refused(site: Site) -> None:
     bundle = site.web / "spark-a"
     bundle.write_bytes(bundle.read_bytes().replace(b"page_cache", b"page_cachf") + b"\n")
     refused(site, "the signature does not hold")
+
+
+def test_what_is_signed_is_what_was_rendered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever serves the folder may write there: he put a program of his own in the place of what was to be signed."""
+    (folder := site.folder / "bin").mkdir()
+    (program := folder / "ssh-keygen").write_text(
+        f"#!/bin/sh\nfor file in {site.web}/.spark-a*; do [ ! -e $file ] || echo theirs >> $file; done\n"
+        f'exec {shutil.which("ssh-keygen")} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    rc, output = site.bundle()
+    won = b"theirs" in (site.web / "spark-a").read_bytes()
+    tally("the web server of pull: a program of its own in the place of what is signed", 1, int(won))
+    assert rc == 0 and not won, output
+    assert site.pull()[0] == 0
+
+
+def test_a_server_sends_root_nowhere(site: Site) -> None:
+    """To loopback, where an engine asks no key, and before any signature is looked at."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", "/flush_cache")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        rc, said = site.pull(url=f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    tally("the server of pull: a redirect to loopback", 1, len(asked) - 1)
+    assert rc == 1 and asked == ["/spark-a"] and "the server says 302" in said, said
 
 
 def test_a_signature_does_not_speak_to_the_terminal(site: Site) -> None:

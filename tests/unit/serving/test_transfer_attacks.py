@@ -199,7 +199,7 @@ def test_the_archive_of_a_stranger_is_not_loaded(tmp_path: Path) -> None:
     made = giver.save()
     (tmp_path / "theirs").mkdir()
     theirs = tmp_path / "theirs" / giver.archive(image_identity.fingerprint(image())).name
-    theirs.write_bytes(archive({"gb10-fleet/vllm:1": image(Healthcheck={"Test": ["CMD", "/theirs"]})}))
+    theirs.write_text(json.dumps({"gb10-fleet/vllm:1": image(Healthcheck={"Test": ["CMD", "/theirs"]})}))
     daemon = Daemon(tmp_path / "daemon", {"image": str(tmp_path / "theirs")})
     docker = Docker({})
     own = host(tmp_path, "b", docker)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One SSH key that opens one account, in a file that its owner may change, too: the other lines are his.
+"""One SSH key that opens one account, in files that its owner may change, too: the other lines are his.
 
-The file lies where its owner can put anything, so no link is followed.
+They lie where their owner can put anything, so no link is followed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ho
 
 # alice ssh-ed25519 AAAA...: the account, and the key without its comment
 _KEY = re.compile(r"[a-z_][a-z0-9_-]{0,31} [a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}\Z")
-_FOLDER, _FILE = ".ssh", "authorized_keys"
+_FOLDER = ".ssh"
+_FILES = ("authorized_keys", "authorized_keys2")  # sshd reads both
 _LARGEST = 1 << 20  # characters of such a file; its owner may write as many as his disk takes
 
 
@@ -53,14 +54,14 @@ class Key(Resource):
         return self.name.partition(" ")[2]
 
     def is_in(self, line: str) -> bool:
-        """Tell whether a line of the file has this key, with whatever options and comment."""
+        """Tell whether a line of the file has this key, with whatever options, name of its type and comment."""
         read = line.partition("\0")[0]  # sshd reads no further
-        return not read.startswith("#") and f" {self.line} " in f" {' '.join(read.split())} "
+        return not read.startswith("#") and self.line.split()[1] in read.split()
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The lines of each account's file."""
+    """The lines of each account's files."""
 
     accounts: Accounts
     lines: Mapping[str, Sequence[str]]
@@ -81,7 +82,11 @@ class KeyKind(Kind[Key, Keys]):
     def read(self, system: System, resources: Sequence[Key]) -> Keys:
         accounts = accounts_of(system)
         users = {each.user for each in resources if each.user in accounts.users}
-        return Keys(accounts, {user: _lines(system, accounts.users[user].home) for user in users})
+        homes = {user: accounts.users[user].home for user in users}
+        return Keys(
+            accounts,
+            {user: [line for file in _FILES for line in _lines(system, home, file)] for user, home in homes.items()},
+        )
 
     def plan(self, resources: Sequence[Key], state: Keys, plan: Plan) -> None:
         moves = {step.resource.name: step.action for step in plan.steps if step.resource.KIND == User.KIND}
@@ -111,12 +116,13 @@ class KeyKind(Kind[Key, Keys]):
             resource = step.resource
             account = users.get(resource.user)
             if account is not None:  # it may have gone in the same undo, and its file is nobody's then
-                lines = _lines(system, account.home)
-                if resource.state == "present":
-                    lines.append(resource.line)
-                else:
-                    lines = [line for line in lines if not resource.is_in(line)]
-                _write(system, resource, account, lines)
+                for file in _FILES[:1] if resource.state == "present" else _FILES:
+                    lines = _lines(system, account.home, file)
+                    left = [line for line in lines if not resource.is_in(line)]
+                    if resource.state == "present":
+                        left.append(resource.line)
+                    if left != lines:
+                        _write(system, resource, account, file, left)
             progress.done.append(step)
 
     def record(self, resource: Key, state: Keys) -> dict[str, Any]:
@@ -130,15 +136,15 @@ def _takes_from(step: Step[Any], user: str) -> bool:
     return isinstance(step.resource, Key) and step.action == "remove" and step.resource.user == user
 
 
-def _lines(system: System, home: str) -> list[str]:
+def _lines(system: System, home: str, name: str) -> list[str]:
     """The lines of a file as sshd reads them; none where there is none.
 
     Where Python ends a line as well, at a form feed or U+2028, a comment would become a key.
     """
-    place = f"{home}/{_FOLDER}/{_FILE}"
+    place = f"{home}/{_FOLDER}/{name}"
     try:
         with system.folder_of(place) as parent:
-            descriptor = folders.open_file(_FILE, parent)
+            descriptor = folders.open_file(name, parent)
         with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             linked = os.fstat(descriptor).st_nlink > 1
             text = file.read(_LARGEST + 1)
@@ -153,7 +159,7 @@ def _lines(system: System, home: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _write(system: System, resource: Key, account: Account, lines: Sequence[str]) -> None:
+def _write(system: System, resource: Key, account: Account, name: str, lines: Sequence[str]) -> None:
     folder = f"{account.home}/{_FOLDER}"
     try:
         with system.folder_of(folder) as parent:
@@ -162,14 +168,14 @@ def _write(system: System, resource: Key, account: Account, lines: Sequence[str]
             try:
                 if new:
                     set_access(made, 0o700, account.uid, account.gid)
-                there = folders.status_of(_FILE, made)
+                there = folders.status_of(name, made)
                 mode = stat.S_IMODE(there.st_mode) if there else 0o600
                 if not lines:
-                    folders.remove_file(_FILE, made)
+                    folders.remove_file(name, made)
             finally:
                 os.close(made)
         if lines:
             content = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
-            system.write(f"{folder}/{_FILE}", content, mode=mode, owner=str(account.uid), group=str(account.gid))
+            system.write(f"{folder}/{name}", content, mode=mode, owner=str(account.uid), group=str(account.gid))
     except OSError as error:
         raise HostError(f"{resource.label}: {folder}: {error.strerror}") from None

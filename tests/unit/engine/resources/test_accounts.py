@@ -219,6 +219,18 @@ def test_a_key_before_a_nul_is_one(host: FakeHost) -> None:
     assert host.path("/home/alice/.ssh/authorized_keys").read_text() == f"{OTHER}\n"
 
 
+def test_a_key_that_is_taken_out_opens_nothing_in_another_spelling_or_file(host: FakeHost) -> None:
+    """sshd took both: another name of an RSA key's type, and any key in the second of its files."""
+    mine(host)
+    rsa = "AAAAB3Nzone"
+    first = host.file("/home/alice/.ssh/authorized_keys", f"rsa-sha2-512 {rsa} hers\n{OTHER}\n")
+    second = host.file("/home/alice/.ssh/authorized_keys2", f"ssh-rsa {rsa}\n")
+    host.both([key(f"ssh-rsa {rsa}", state="absent")])
+    won = int(rsa in first.read_text()) + int(second.exists())
+    tally("a key that is taken back stays in another spelling", 2, won)
+    assert not won and first.read_text() == f"{OTHER}\n"
+
+
 def test_the_last_key_of_who_has_come_stays(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     mine(host)
     monkeypatch.setenv("SUDO_USER", "alice")
