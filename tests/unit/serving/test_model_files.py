@@ -46,7 +46,6 @@ from tests.support.model_daemon import (
     Daemon,
     Docker,
     Run,
-    archive,
     blob,
     filled,
     host,
@@ -678,7 +677,7 @@ def test_in_the_classic_store_a_rank_compares_the_id_of_its_image(
     name = "gb10-fleet/vllm:1"
     giver.run.images[name] = stored(theirs)  # type: ignore[attr-defined]
     assert giver.read()["image"]["configuration"] == theirs
-    giver.archive(fingerprint(image())).write_bytes(archive({name: stored(ours)}))
+    giver.archive(fingerprint(image())).write_text(json.dumps({name: stored(ours)}))
     docker = Docker({})
     own = host(tmp_path, "b", docker)
     if comes:
