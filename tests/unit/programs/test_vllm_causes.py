@@ -306,6 +306,9 @@ OF_DOCKER = [
      "port_busy"),
     (125, f"docker: Error response from daemon: {CONTAINER} failed: nvidia-container-cli: requirement error:"
      " unsatisfied condition: cuda>=13.2", "driver_old"),
+    (125, "docker: Error response from daemon: OCI runtime create failed: could not apply required modification to OCI"
+     " specification: failed to construct OCI spec modifier: failed to initialize NVML: Driver Not Loaded",
+     "driver_incoherent"),
     (126, f'docker: Error response from daemon: {CONTAINER} failed: fork/exec /bin/sh: exec format error',
      "wrong_platform"),
 ]  # fmt: skip
@@ -388,7 +391,61 @@ BY_PLACE = [
     (["transformers/modeling_rope_utils.py:check"], "KeyError: \"Missing required keys in `rope_scaling`: {'factor'}\"",
      "image_unfit"),
     (["transformers/modeling_rope_utils.py:check"], "ValueError: a value of which nobody has ever heard before",
+     "image_unfit"),
+    # transformers issues 44534 and 41553, vLLM issue 56824 and others of GB10s: the code of a start, in whatever words
+    (["multimodal/processing/context.py:call_hf_processor"], "ValueError: Failed to apply it on data={'text': '<|i|>'}",
+     "image_unfit"),
+    (["models/auto/processing_auto.py:from_pretrained"], "ValueError: Unrecognized processing class in a/b, at all",
+     "image_unfit"),
+    (["srt/configs/gigachat35.py:__init__"], "ValueError: layer_types must have length num_hidden_layers (48), got 47",
+     "image_unfit"),
+    (["torchvision/__init__.py:<module>", "torch/library.py:_register"], "RuntimeError: operator a::b does not exist",
+     "image_unfit"),
+    (["transformers/utils/versions.py:_compare"], "ImportError: huggingface-hub>=1.5.0,<2.0 is required for all of it",
+     "image_unfit"),
+    (["vllm/v1/engine/core.py:load", "xgrammar/base.py:_load"],
+     "RuntimeError: /x/libxgrammar.so: cannot open shared object file: No such file or directory", "image_unfit"),
+    (["transformers/utils/hub.py:cached_files"], "OSError: a/b does not appear to have a file named config.json.",
+     "model_incomplete"),
+    (["transformers/utils/hub.py:get"], "ValueError: Can't find a checkpoint index (/m/x.index.json) in /m.",
+     "model_incomplete"),
+    (["tokenizers/mistral.py:find_tokenizer_file"], "OSError: Found 0 files matching the pattern: `^tekken.json$`",
+     "model_incomplete"),
+    (["v1/structured_output/__init__.py:__init__", "vllm/reasoning/basic_parsers.py:__init__"],
+     "RuntimeError: it could not locate its tokens in the tokenizer", "refused_flag"),
+    (["vllm/tool_parsers/abstract_tool_parser.py:get"], "KeyError: \"Tool parser 'qwen9' not found.\"", "refused_flag"),
+    (["kv_transfer/kv_connector/factory.py:get"], "ValueError: Unsupported connector type: NobodysConnector",
+     "refused_flag"),
+    (["kv_transfer/kv_connector/factory.py:get", "urllib3/x.py:send"], "ConnectionError: nobody answers there, at all",
      "start_failed"),
+    (["vllm/v1/spec_decode/dflash.py:load_model"], "ValueError: it expects 5 states, and the target has 24 layers",
+     "refused_flag"),
+    (["vllm/config/parallel.py:__post_init__"], "AssertionError: a partition of which nobody has ever heard",
+     "refused_flag"),
+    (["vllm/v1/worker/gpu_worker.py:init_device"], "AssertionError: local_world_size (2) exceeds the count (1)",
+     "refused_flag"),
+    (["model_executor/model_loader/runai_streamer_loader.py:__init__"], "ValueError: Unexpected extra keys: threads",
+     "refused_flag"),
+    (["model_executor/model_loader/gguf_loader.py:_map"], "RuntimeError: Failed to map parameters: ['layers.0.conv1d']",
+     "weights_unfit"),
+    (["model_executor/models/gemma4.py:__init__"], "AttributeError: 'X' object has no attribute 'per_layer_of_them'",
+     "weights_unfit"),
+    (["model_executor/models/gemma4.py:forward"], "OSError: nobody has ever seen these forty words and more",
+     "start_failed"),
+    (["layers/quantization/modelopt.py:from_config"], "ValueError: Missing 'quant_algo' in its configuration",
+     "unknown_quantization"),
+    (["layers/quantization/modelopt.py:create_weights"], "ValueError: hidden_size divisible by 128 is a must, got 2880",
+     "kernel_unsupported"),
+    (["layers/fused_moe/activation.py:from_str"], "ValueError: Unknown activation of experts: 'nobodys'",
+     "kernel_unsupported"),
+    (["vllm/compilation/caching.py:deserialize"], "_pickle.UnpicklingError: pickle data was truncated somewhere",
+     "compile_failed"),
+    (["cutlass/base_dsl/dsl.py:compile_and_cache"], "cutlass.base_dsl.common.DSLRuntimeError: DSLRuntimeError: ICE",
+     "compile_failed"),
+    (["ray/_private/worker.py:init"], "ray.exceptions.AuthenticationError: no authentication token was found there",
+     "ray_incomplete"),
+    (["runai/utils.py:list", "botocore/auth.py:add_auth"], "NoCredentialsError: Unable to locate credentials, at all",
+     "model_missing"),
     # Words by their class; the code is asked before.
     (["vllm/v1/engine/core.py:load"], "ValueError: this attention of a model does not yet support what is asked of it",
      "kernel_unsupported"),
@@ -441,6 +498,15 @@ def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
     assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
     assert verdict_of_end(1, read(*said), 0).verdict == "kernel_unsupported"
     assert verdict_of_end(1, read(said[0], said[2]), 0).verdict == "kernel_unsupported", "its frames are cut off"
+
+
+@pytest.mark.parametrize("place", ["reasoning/basic.py", "multimodal/media.py", "models/llama.py", "lmcache/v1/x.py"])
+def test_code_that_a_request_runs_names_the_end_of_a_start_alone(place: str) -> None:
+    said = "Traceback (most recent call last):", f'  File "/x/{place}", line 1, in __init__', "ValueError: forty words"
+    log = new_log()
+    log.serves()
+    assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
+    assert log.end is None and read(*said).end is not None
 
 
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:

@@ -80,6 +80,8 @@ ENDED = (
     ),
     ("llama_cpp", "clip_init: failed to load model 'x': operator(): unable to find tensor v.blk.0", "model_incomplete"),
     ("llama_cpp", "gguf_init_from_reader: failed: invalid magic characters: 'x'", "model_incomplete"),
+    ("llama_cpp", "clip_init: failed to load model '/x.gguf': load: failed to open /x.gguf", "model_incomplete"),
+    ("llama_cpp", "srv init: chat template parsing error: Unknown statement: generation", "refused_flag"),
     ("llama_cpp", "ggml/src/ggml-cuda/ggml-cuda.cu:3927: GGML_ASSERT(ok) failed", "kernel_fault"),
     ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),
 )

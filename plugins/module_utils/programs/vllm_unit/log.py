@@ -148,10 +148,11 @@ class Log:
     def _placed(self) -> tuple[str, str] | None:
         told = [error for error in list(self.errors.found) if error.raised and not self._only_says_gone(error.text)]
         for error in told[:1]:  # others follow from it
+            seen = [f"{error.text.split(maxsplit=1)[0]} {error.way}"]
+            if self.phase != "ready":  # a client's request may be refused in any words, and by much of the code
+                seen += [error.text, f"{seen[0]}start"]
             for verdict, pattern in self.config.places:
-                kind = error.text.split(maxsplit=1)[0]
-                # A client's request may be refused in any words.
-                if pattern.search(f"{kind} {error.way}") or (self.phase != "ready" and pattern.search(error.text)):
+                if any(pattern.search(each) for each in seen):
                     return verdict, error.text[:LONGEST_TEXT]
         return None
 
