@@ -18,7 +18,7 @@ _SEVERITIES = {"error": "Error", "warn": "Warning", "info": "Information"}
 _WORDS = {
     "many": "{least} lines or more in one boot",
     "shutdown": "a shutdown in good order within {shutdown_s} s",
-    "back": "a server that answers again, a boot since, or, of a mount that gives up, {many_s} seconds without a new line",
+    "back": "a server that answers again, a boot since, or, where the mount gives up, {many_s} seconds without a line",
 }
 
 TEMPERATURES = (
