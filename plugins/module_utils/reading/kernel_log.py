@@ -64,6 +64,8 @@ KINDS = (
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
     ("xid", r"\ANVRM: (Rate limiting GSP RPC error prints)"),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?rpcRmApi\w{4,30}: .{20,160}; (status=0x0000000f)"),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?krcRcAndNotify\w{4,30}: RC all channels for critical error (\d{1,4})"),
     (
         "xid",
         r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?installed in this system "
@@ -258,7 +260,8 @@ KINDS = (
         "disk",
         rf"\AEXT4-fs \(({_DISK})\): (?:Remounting filesystem read-only|I/O error |previous I/O error|"
         r"error loading journal|error count(?: since last fsck)?: |warning: mounting fs with errors|"
-        r"[Ff]ailed to (?:convert unwritten extents|initialize )|Delayed block allocation failed|"
+        r"[Ff]ailed to (?:convert unwritten extents|initialize )|Inode \d+ \(\w+\): orphan list check|"
+        r"Delayed block allocation failed|"
         r"This should not happen!! Data will be lost|unable to read |can't read |group descriptors corrupted|"
         r"ext4_check_descriptors: |bad geometry|(?:initial|last) error at time|corrupt|"
         r"(?:no journal found|journal inode is deleted|invalid journal|Could not load journal|get root inode failed)|"
@@ -282,7 +285,8 @@ KINDS = (
     # That a disk does not take a discard says nothing of it.
     (
         "disk",
-        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus)|I/O|timeout|protection|"
+        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus|space allocation)|"
+        r"I/O|timeout|protection|"
         r"device offline|recoverable transport) error, "
         rf"dev ({_DISK}), sector(?!.{{0,30}}\((?:DISCARD|WRITE_ZEROES|SECURE_ERASE)\))",
     ),
@@ -318,7 +322,7 @@ XIDS_IN_WORDS = {
     "uvm encountered global fatal error": "154",
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
-    "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
+    "failed with status 0x0000000f": "79", "status=0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
     "[NV_ERR_GPU_IS_LOST]": "79", "[NV_ERR_RESET_REQUIRED]": "154", "GPU is probably locked": "8",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
