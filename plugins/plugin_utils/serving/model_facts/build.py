@@ -74,15 +74,7 @@ class Files(Protocol):
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
     spent, doubts = budget(files.source), dict[str, None]()
-    whole = _filled(_json(files, "config.json", spent, doubts))
-    other = next((_OTHERS[name] for name in _OTHERS if name in files.names()), "") if whole is None else ""
-    if other or (whole is not None and whole.has("_diffusers_version")):
-        raise FactsError(f"{files.source} is no language model, but {other or _DIFFUSION}")
-    if whole is None:
-        raise FactsError(
-            f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
-            "hand (--facts FILE)"
-        )
+    whole = _whole(files, spent, doubts)
     levels = _levels(whole)
     text = _text(whole, levels[-1])
     count = _layers(text)
@@ -133,6 +125,20 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         chat_template=_template(files, tokenizer),
         doubts=tuple(doubts),
     )
+
+
+def _whole(files: Files, spent: Budget, doubts: dict[str, None]) -> Fields:
+    """The configuration, where it is one of a language model."""
+    whole = _filled(_json(files, "config.json", spent, doubts))
+    other = next((_OTHERS[name] for name in _OTHERS if name in files.names()), "") if whole is None else ""
+    if other or (whole is not None and whole.has("_diffusers_version")):
+        raise FactsError(f"{files.source} is no language model, but {other or _DIFFUSION}")
+    if whole is None:
+        raise FactsError(
+            f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
+            "hand (--facts FILE)"
+        )
+    return whole
 
 
 def _text(whole: Fields, inner: Fields) -> Fields:
