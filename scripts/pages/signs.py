@@ -15,7 +15,11 @@ from scripts.pages.markdown import table
 PAGE = ROOT / "docs" / "health.md"
 WIDTH = 150
 _SEVERITIES = {"error": "Error", "warn": "Warning", "info": "Information"}
-_WORDS = {"many": "{least} lines or more in one boot", "shutdown": "a shutdown in good order within {shutdown_s} s"}
+_WORDS = {
+    "many": "{least} lines or more in one boot",
+    "shutdown": "a shutdown in good order within {shutdown_s} s",
+    "back": "a server that answers again, a boot since, or, where the mount gives up, {many_s} seconds without a line",
+}
 
 TEMPERATURES = (
     "| what | usual under load | from where on it is a finding |",

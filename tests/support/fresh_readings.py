@@ -1,11 +1,11 @@
-"""A sixth set of whole readings, as in unseen_readings.py; labelled when the sources of the words had been read."""
+"""Later sets of whole readings, as in unseen_readings.py: the sixth, when the sources of the words had been read."""
 
 from __future__ import annotations
 
 from tests.support import health
-from tests.support.health import BOOT, FORMER, NOW, boot, gpu, reading, sample, serving
-from tests.support.signs import API, NO_MEMORY, XID, four, of_gpus
-from tests.support.unseen_readings import Case, ended, said
+from tests.support.health import BOOT, FORMER, GIB, MEMORY, NOW, boot, gpu, rail, reading, sample, serving
+from tests.support.signs import API, AWAY, ENDED, NO_MEMORY, XID, four, of_gpus, with_memory
+from tests.support.unseen_readings import Case, counted, ended, pressed, railed, said
 
 ABSENT = [sample(gpu=health.silent("absent"))]
 FAILED = "NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x51:1941)"
@@ -59,4 +59,54 @@ SIXTH = (
          said(of_gpus(*[gpu(2400, 84, 95)] * 3, serves=[serving(3, 100 * n) for n in range(3)]),
               [FAILED, NO_MEMORY]), ""),
     Case("sound", "a container with libraries of its own, the GPU answers", "", said(reading(), [API]), ""),
+)  # fmt: skip
+
+WOKE = ["PM: suspend entry (s2idle)", "PM: suspend exit", "nvme nvme0: 20/0/0 default/read/poll queues",
+        "r8127 0007:01:00.0 enP7s7: Link is Down", "mlx5_core 0000:01:00.0 enp1s0f0np0: Link up"]  # fmt: skip
+LOST = "{}: PM: failed to resume async: error -5"
+BOND = [rail(hca=name, bonded=True) for name in ("rocep1s0f0", "roceP2p1s0f0")]
+RESET = "sbsa-gwdt sbsa-gwdt.0: System reset by WDT."
+SMB = r"CIFS: VFS: \\nas.lan has not responded in 180 seconds. Reconnecting..."
+
+TENTH = (
+    Case("sound", "woke from a sleep", "", said(reading([sample(rails=four())]), WOKE), ""),
+    Case("sound", "a server that gave up, hours ago, and no line since", "",
+         said(reading(uptime_s=90000.0, boots=[boot(BOOT, NOW - 90000, NOW)]), [SMB], 30000), ""),
+    Case("sound", "a file server was away in the former boot", "", said(reading(), [AWAY], 3800, FORMER), ""),
+    Case("sound", "of two servers both are back", "",
+         said(reading(), [AWAY, AWAY.replace("2.9", "2.8"), "nfs: server 192.0.2.8 OK", "nfs: server 192.0.2.9 OK"]),
+         ""),
+    Case("sound", "rdma-core's names of a bond over both ports, to a switch", "", railed(BOND, BOND), ""),
+    Case("sound", "Linux, mlx5_ib: the kernel's own names of it", "",
+         railed(*[[rail(hca="mlx5_bond_0"), rail(hca="mlx5_bond_1")]] * 2), ""),
+    Case("fault", "packets of RoCE that arrive changed", "rail_errors",
+         counted({"rx_icrc_encapsulated": 3}, {"rx_icrc_encapsulated": 900}), "rail_fault"),
+    Case("sound", "the same counter, at rest", "",
+         counted({"rx_icrc_encapsulated": 3}, {"rx_icrc_encapsulated": 3}), ""),
+    Case("fault", "two of four functions, and no bond", "rail_gone", railed(four(), four()[::2]), "rail_fault"),
+    Case("sound", "Blender rests with 25 GiB of its scene: the GPU is awake, and no process computes", "",
+         reading([sample(NOW - 1 + n, gpu=gpu(2405, 12, 1, reasons=[]),
+                         memory={**MEMORY, "free_bytes": 74 * GIB, "available_bytes": 86 * GIB}) for n in (0, 1)]), ""),
+    Case("fault", "25 GiB of nobody, and the GPU is idle", "memory_not_returned",
+         with_memory(free_bytes=74 * GIB, available_bytes=86 * GIB), "memory_kept"),
+    Case("sound", "a build at its own limit of memory: 90 GiB are free", "",
+         pressed((38, 32, 28), (20, 18, 16), free_bytes=90 * GIB, available_bytes=100 * GIB), ""),
+    Case("fault", "lcasarin-maker/blackbox: 46 GiB available, and all waits", "memory_pressure",
+         pressed((99, 97, 88), (94, 92, 80), free_bytes=40 * GIB, available_bytes=46 * GIB), "memory_short"),
+    Case("fault", "of two servers one is back", "log_share_lost",
+         said(reading(), [AWAY, AWAY.replace("2.9", "2.8"), "nfs: server 192.0.2.8 OK"]), "share_lost"),
+    Case("fault", "a mount that tries on, since yesterday", "log_share_lost",
+         said(reading(uptime_s=190000.0, boots=[boot(BOOT, NOW - 190000, NOW)]), [AWAY], 90000), "share_lost"),
+    Case("fault", "what waits for it hangs", "log_share_lost",
+         said(reading(), [AWAY, "INFO: task python3:4121 blocked for more than 120 seconds."]), "share_lost"),
+    Case("fault", "an SSD that did not wake", "log_disk",
+         said(reading(), [*WOKE, LOST.format("nvme 0004:01:00.0")]), "disk_failing"),
+    Case("fault", "a GPU that did not wake", "gpu_absent log_gpu_start",
+         said(reading(ABSENT), [*WOKE, LOST.format("nvidia 000f:01:00.0")]), "gpu_lost"),
+    Case("fault", "the hardware watchdog reset it", "unclean_boot log_watchdog_reset",
+         said(reading(boots=ENDED), [RESET], 3590), "hardware_watchdog"),
+    Case("fault", "no memory for the kernel's own tables", "log_no_pages",
+         said(reading(), ["SLUB: Unable to allocate memory on CPU 3 (of node 0) on node -1, gfp=0x820(GFP_ATOMIC)"] * 9
+              + ["python3: vmalloc error: size 4096, failed to allocate pages, mode:0xdc2(GFP_KERNEL)"] * 3),
+         "memory_short"),
 )  # fmt: skip

@@ -299,7 +299,12 @@ def _log(line: str) -> Callable[[Spark], None]:
 
 def _page_cache(spark: Spark) -> None:
     spark.pressure(20)
-    spark.memory(MemFree=68, Cached=40)
+    spark.memory(MemFree=28, Cached=80)
+
+
+def _short(spark: Spark) -> None:
+    spark.pressure(20)
+    spark.memory(MemFree=6, MemAvailable=13, AnonPages=100)
 
 
 def _gone(spark: Spark) -> None:
@@ -339,7 +344,7 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10EngineHung": _hung,
     "Gb10MemoryNotReturned": _memory_of_nobody,
     "Gb10MemoryFragmented": _fragmented,
-    "Gb10MemoryPressure": lambda spark: spark.pressure(20),
+    "Gb10MemoryPressure": _short,
     "Gb10PageCachePressure": _page_cache,
     "Gb10Kho": lambda spark: spark.memory(CmaFree=9.3),
     "Gb10RailDown": lambda spark: spark.write(f"{RAIL}/ports/1/state", "1: DOWN"),

@@ -85,7 +85,8 @@ def four(**more: Any) -> list[Record]:
 
 def with_memory(cached: int = 10, waited: float = 0, now: float = 0, **changes: Any) -> Record:
     full = {"some": {"avg10": now, "avg60": now, "avg300": waited}, "full": QUIET["full"]}
-    memory = {**MEMORY, "cached_bytes": cached * GIB, **changes}
+    short = {"free_bytes": 2 * GIB, "available_bytes": (2 + cached) * GIB} if waited else {}
+    memory = {**MEMORY, "cached_bytes": cached * GIB, **short, **changes}
     pressure = {"cpu": QUIET, "memory": full, "io": QUIET}
     return reading([sample(memory=memory, pressure=pressure)], processes=PROCESSES if waited else [])
 
@@ -103,6 +104,7 @@ def still(power: float, clock: float, tokens: float = 500, **more: Any) -> Recor
     return of_gpus(*[busy(clock, power, **more)] * 6, every_s=40, serves=[serving(2, tokens)] * 6)
 
 
+AWAY = "nfs: server 192.0.2.9 not responding, still trying"
 SLOT = "mlx5_core {}: mlx5_pcie_event:326:(pid 165): Detected insufficient power on the PCIe slot (27W)."
 SLOTS = [SLOT.format(place) for place in ("0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1")]
 UNTOLD = "mlx5_core 0000:01:00.0: mlx5_pcie_event:316:(pid 165): PCIe slot power capability was not advertised."
@@ -323,6 +325,28 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "log_hung_task": (
         Example("kernel/hung_task.c", lines=["INFO: task VLLM::EngineCor:812 blocked for more than 120 seconds"]),
         SOUND,
+    ),
+    "log_cpu_missing": (
+        Example("Linux, arch/arm64/kernel/smp.c", lines=["CPU7: failed to come online"]),
+        Example("Linux, psci.c, at each sleep", lines=["psci: CPU7 killed (polled 0 ms)"]),
+    ),
+    "log_irq_off": (
+        Example("Linux, kernel/irq/spurious.c",
+                lines=['irq 45: nobody cared (try booting with the "irqpoll" option)']),
+        Example("Linux, drivers/pci/pcie/pme.c", lines=["pcieport 0000:00:00.0: PME: Spurious native interrupt!"]),
+    ),
+    "log_watchdog_reset": (
+        Example("Linux, sbsa_gwdt.c", reading(boots=ENDED), ["sbsa-gwdt sbsa-gwdt.0: System reset by WDT."]),
+        Example("the same after a boot that ended well", lines=["sbsa-gwdt sbsa-gwdt.0: System reset by WDT."]),
+    ),
+    "log_net_table": (
+        Example("Linux, nf_conntrack_core.c", lines=["nf_conntrack: nf_conntrack: table full, dropping packet"]),
+        Example("many clients at once",
+                lines=["TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:8000. Sending cookies."]),
+    ),
+    "log_share_lost": (
+        Example("Linux, net/sunrpc/clnt.c", lines=[AWAY]),
+        Example("the same, and back", lines=[AWAY, "nfs: server 192.0.2.9 OK"]),
     ),
     "log_panic": (Example("NVIDIA forum 366026", lines=["Kernel panic - not syncing: Fatal exception"]), SOUND),
     "log_hardware_error": (

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 
-MANY, SHUTDOWN = "many", "shutdown"
+MANY, SHUTDOWN, BACK = "many", "shutdown", "back"
 _ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
 _DOMAIN = re.compile(r"\w+ ([0-9a-f]{4}):")
@@ -69,6 +69,8 @@ def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], b
         known.add(MANY)
     if all(_at_shutdown(patient, event) for event in events):
         known.add(SHUTDOWN)
+    if all(_is_back(patient, event) for event in {event["key"]: event for event in events}.values()):
+        known.add(BACK)
     some = sign.get("needs_one", ())
     met = all(word in known for word in sign.get("needs", ())) and (not some or any(word in known for word in some))
     return met and not any(word in known for word in sign.get("against", ()))
@@ -78,6 +80,13 @@ def _at_shutdown(patient: Patient, event: Event) -> bool:
     """Return whether it came shortly before its boot ended in good order."""
     ended_s = patient.shutdowns.get(event["boot"])
     return ended_s is not None and ended_s - event["at_s"] <= patient.limit("shutdown_s")
+
+
+def _is_back(patient: Patient, last: Event) -> bool:
+    """Return whether a server answers again. A mount that gives up says nothing of that: then an hour is enough."""
+    tries = last["text"].endswith("still trying")
+    over = patient.reading["at_s"] - last["last_s"] > patient.limit("many_s")
+    return last["text"].endswith(" OK") or not patient.of_this_boot(last) or (over and not tries)
 
 
 def _most(events: Sequence[Event], within_s: float) -> float:

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Patient, Said, Unsure
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, hidden
+
+if TYPE_CHECKING:  # for types alone, which no program needs
+    from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import Memory
 
 
 def _somebody_computes(patient: Patient) -> str | None:
@@ -19,6 +23,9 @@ def _somebody_computes(patient: Patient) -> str | None:
     gpu = patient.last["gpu"]  # now, as the memory
     if gpu and (gpu["utilization_percent"] or 0) >= patient.limit("load_idle_percent"):
         return "the GPU works for a program that draws, which nvidia-smi does not list"
+    awake = gpu and (gpu["clock_mhz"] or 0) >= patient.limit("clock_min_mhz")
+    if gpu and awake and gpu["reasons"] is not None and "gpu_idle" not in gpu["reasons"]:
+        return "a program keeps the GPU awake, and nvidia-smi does not list it: one that draws has memory of its own"
     return None
 
 
@@ -75,11 +82,18 @@ def check_pressure(patient: Patient) -> Iterator[Said]:
         fact, severity = f"{fact}; it has passed", "info"
     elif pressure["some"]["avg10"] > patient.limit("spike_ratio") * waited:
         fact, severity = f"{fact}; it began less than 5 minutes ago, and may pass", "info"
+    if memory and _free(memory) >= patient.limit("pressure_free") * memory["total_bytes"]:
+        fact, severity = f"{fact}; most of the memory is free: a container or unit is at a limit of its own", "info"
     if memory and cached is not None and cached >= patient.limit("cache_share") * memory["total_bytes"]:
         fact = f"{fact}, while the page cache holds {cached / GIB:.0f} GiB"
         yield patient.say("page_cache_pressure", fact, severity)
     else:
         yield patient.say("memory_pressure", fact, severity)
+
+
+def _free(memory: Memory) -> int:
+    """What is free by both figures of the kernel."""
+    return min(memory["free_bytes"] or 0, memory["available_bytes"] or 0)
 
 
 def check_kho(patient: Patient) -> Iterator[Said]:

@@ -76,9 +76,14 @@ def check_functions(patient: Patient) -> Iterator[Said]:
         left = waits or (parted and planned is None)  # a host alone has no cable to miss
         fact += ", and the kernel says that its cable was taken out" if parted else ""
         yield patient.say("rail_gone", fact, "warn" if left else "")
-    elif 1 < len(names) < most:
+    elif 1 < len(names) < most and not any(map(_bonded, rails or ())):
         fact = f"{len(names)} of {most} functions of the ConnectX-7 are on the PCIe bus ({', '.join(names)})"
         yield patient.say("rail_gone", fact, "warn")
+
+
+def _bonded(rail: Rail) -> bool:
+    """Return whether one RDMA device stands for both ports of an adapter, as a bond of them has it."""
+    return rail.get("bonded", False) or "_bond_" in rail["hca"]
 
 
 def _parted(patient: Patient) -> bool:

@@ -12,9 +12,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import journal
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import DEADLINE_S, JOURNAL, SHORT_BOOT
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.journal import SHORT_BOOT
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import DEADLINE_S, JOURNAL
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import LATEST_S, Unknown, checked, quoted
 
@@ -98,7 +99,7 @@ def _utc(text: str) -> float:
 
 def judge(boots: Sequence[Row], marks: str, current: str) -> list[Row]:
     """`clean` is None for the boot that runs."""
-    ends = [(entry["boot"], entry["at_s"]) for entry in kernel_log.lines(marks)]
+    ends = [(entry["boot"], entry["at_s"]) for entry in journal.lines(marks)]
     judged = []
     for boot in boots:
         near = any(name == boot["boot"] and boot["last_s"] - at_s <= END_S for name, at_s in ends)
@@ -116,4 +117,4 @@ def _last_lines(host: HostReader, boot_id: str) -> list[Line]:
         *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)),
     ]
     done = host.system.run([*JOURNAL, f"--lines={LAST_LINES}", *sources], timeout=DEADLINE_S)
-    return [{"at_s": entry["at_s"], "text": quoted(entry["MESSAGE"])} for entry in kernel_log.lines(done.stdout)]
+    return [{"at_s": entry["at_s"], "text": quoted(entry["MESSAGE"])} for entry in journal.lines(done.stdout)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import SHORT_BOOT
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.journal import SHORT_BOOT
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import LATEST_S, Unknown
 

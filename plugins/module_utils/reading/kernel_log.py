@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import running
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.journal import (
+    CONTAINER,
+    GUARD,
+    GUARDS,
+    OWN,
+    SHORT_BOOT,
+    lines,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
-    LATEST_S,
     Unknown,
     checked,
     quoted,
@@ -28,10 +34,10 @@ Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who say
 
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest of the kernel, and those of the units
-SHORT_BOOT = 12  # characters of a boot id that are kept
 GAP_S = 3600.0  # equal lines that are further apart are two events
 _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
 _PCI = r"[0-9a-f:.]{12,}"
+SHARE = "share_lost"
 _DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
 _NIC = rf"\A(mlx5_core {_PCI}): (?:\w{{4,50}}:\d+:(?:\(pid \d+\):?)? )?"  # newer drivers name function and process
 _NETDEV = rf"\A(mlx5_core {_PCI}) \S{{1,15}}: "
@@ -56,6 +62,8 @@ KINDS = (
         r"\[NV_ERR_GPU_IS_LOST\]|\[NV_ERR_RESET_REQUIRED\])",
     ),
     ("xid", r"\ANVRM: (Rate limiting GSP RPC error prints)"),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?rpcRmApi\w{4,30}: .{20,160}; (status=0x0000000f)"),
+    ("xid", r"\ANVRM: (?:GPU\d+ )?krcRcAndNotify\w{4,30}: RC all channels for critical error (\d{1,4})"),
     (
         "xid",
         r"\A\s{0,40}NVRM: (?:The NVIDIA GPU [0-9a-fA-F][\s\S]{0,120}?)?installed in this system "
@@ -65,7 +73,8 @@ KINDS = (
     (
         "gpu_start",
         r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
-        r".{0,80}?(?:[Cc]annot|did not find|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |[Tt]ime(?:d )?out|unexpected)",
+        r".{0,80}?(?:[Cc]annot|did not find|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |reported an error|"
+        r"[Tt]ime(?:d )?out|unexpected)",
     ),
     (
         "gpu_start",
@@ -98,6 +107,8 @@ KINDS = (
     ("oom_kill", r"\AOut of memory(?: \(oom_kill_allocating_task\))?: Killed process \d+ \((.{0,15})\)"),
     # A caller may do without the pages, and try again: by count and with memory short.
     ("no_pages", r"\A.{1,15}: (page allocation (?:failure|stalls)): order:\d+, mode:"),
+    ("no_pages", r"\A.{1,15}: (vmalloc error): size \d+, .{4,60}, mode:"),
+    ("no_pages", r"\A(SLUB): Unable to allocate memory on (?:CPU|node)"),
     ("oom_kill", r"\A(Memory cgroup) out of memory: Killed process \d+ \("),  # at a limit of its own
     (
         "oom_daemon",
@@ -184,6 +195,19 @@ KINDS = (
         r"\Arcu: (?:INFO: |All QSes seen, last )?(rcu_\w+) kthread (?:starved|activity \d|timer wakeup didn't)",
     ),
     ("hung_task", r"\ABUG: (workqueue lockup - pool) cpus="),
+    ("cpu_missing", r"\A(psci: failed to boot CPU\d+|Error taking CPU\d+ up|CPU\d+: failed to (?:come online|boot)\b)"),
+    ("irq_off", r"\A(irq \d+): nobody cared \(try booting with"),
+    ("watchdog_reset", r"\A(sbsa-gwdt) [\w.-]{4,40}: System reset by WDT"),  # said by the boot after it
+    (
+        "net_table",
+        r"\A(nf_conntrack: table full|neighbour: \w{3,20}: neighbor table overflow|"
+        r"TCP: out of memory -- consider tuning|Route cache is full: consider)",
+    ),
+    ("net_table", r"\Anf_conntrack: (nf_conntrack: table full)"),
+    # Of one server the last line counts: it may be back.
+    (SHARE, r"\Anfs: server (\S{1,255}) (?:not responding, (?:still trying|timed out)|OK)\Z"),
+    (SHARE, r"\ANFS: state manager: .{4,60} failed on NFSv4 server (\S{1,255}) with error \d"),
+    (SHARE, r"\ACIFS: VFS: (\\\\\S{1,255}) has not responded in \d+ seconds"),
     (
         "panic",
         r"\A(Kernel panic - not syncing|Internal error: [\w ./()-]{0,60}: [0-9a-f]+ \[#\d|SError Interrupt on CPU|"
@@ -234,7 +258,8 @@ KINDS = (
         "disk",
         rf"\AEXT4-fs \(({_DISK})\): (?:Remounting filesystem read-only|I/O error |previous I/O error|"
         r"error loading journal|error count(?: since last fsck)?: |warning: mounting fs with errors|"
-        r"failed to convert unwritten extents|Delayed block allocation failed|"
+        r"[Ff]ailed to (?:convert unwritten extents|initialize )|Inode \d+ \(\w+\): orphan list check|"
+        r"Delayed block allocation failed|"
         r"This should not happen!! Data will be lost|unable to read |can't read |group descriptors corrupted|"
         r"ext4_check_descriptors: |bad geometry|(?:initial|last) error at time|corrupt|"
         r"(?:no journal found|journal inode is deleted|invalid journal|Could not load journal|get root inode failed)|"
@@ -252,17 +277,30 @@ KINDS = (
     (
         "disk",
         rf"\AXFS \(({_DISK})\): (?:Filesystem has been shut|[Mm]etadata (?:I/O error|corruption)|log I/O error|"
-        r"Corruption |log mount/recovery failed)",
+        r"Corruption |log mount/recovery failed|Unmount and run xfs_repair)",
     ),
     ("disk", rf"\ABTRFS (?:error|critical) \(device ({_DISK})"),
     # That a disk does not take a discard says nothing of it.
     (
         "disk",
-        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus)|I/O|timeout|protection|"
+        rf"\A(?:(?:blk_update_request|print_req_error): )?(?:critical (?:medium|target|nexus|space allocation)|"
+        r"I/O|timeout|protection|"
         r"device offline|recoverable transport) error, "
         rf"dev ({_DISK}), sector(?!.{{0,30}}\((?:DISCARD|WRITE_ZEROES|SECURE_ERASE)\))",
     ),
     ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
+    ("disk", r"\A(Read-error|Write-error) on swap-device \((?!8:)"),  # 8: a stick
+    ("disk", rf"\AFAT-fs \(({_DISK})\): (?:error, |Filesystem has been set read-only|FAT read failed|bread failed)"),
+    ("disk", rf"\ABTRFS warning \(device ({_DISK})\): (?:csum|checksum) "),
+    ("disk", rf"\Amd/raid\d{{0,2}}:md\d+: Disk failure on ({_DISK}), disabling"),
+    # What a sleep has lost.
+    *(
+        (kind, rf"\A({driver} {_PCI}): PM: failed to (?:resume|restore|thaw)[ \w]{{0,14}}: error -\d")
+        for driver, kind in (
+            *(("nvme", "disk"), ("nvidia", "gpu_start"), ("mlx5_core", "nic_firmware")),
+            *((r"r81\d\d", "wired_fault"), (r"mt79\w{2,3}", "wifi_reset")),
+        )
+    ),
     (
         "wifi_reset",
         rf"\A(mt79\w+) {_PCI}: .{{0,40}}(?:chip reset|driver own failed|hardware init failed|"
@@ -282,22 +320,15 @@ XIDS_IN_WORDS = {
     "uvm encountered global fatal error": "154",
     "GSP RPC timeout": "119", "GSP RPC Timeout": "119", "rpcRecvPoll timedout": "119", "rpcRecvPoll timed out": "119",
     "GSP-CrashCat Report": "120", "PMU has halted": "62", "sanity check failed 0xf": "79",
-    "failed with status 0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
+    "failed with status 0x0000000f": "79", "status=0x0000000f": "79", "API_GPU_ATTACHED_SANITY_CHECK failed": "79",
     "[NV_ERR_GPU_IS_LOST]": "79", "[NV_ERR_RESET_REQUIRED]": "154", "GPU is probably locked": "8",
 }  # fmt: skip
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
 SERVICE, SERVES = "service", "serves"  # a service failed, or its container began to serve
-# Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
-UNIT, CONTAINER, GUARD = "unit", "container", "guard"
-CONTAINER_STREAM = "gb10-container"  # as SPEAKER of vllm_unit/log.py; a test compares them
-# Programs that kill for want of memory before the kernel has to.
-GUARDS = ("earlyoom.service", "systemd-oomd.service")
-OWN = "gb10-vllm: "  # as in vllm_unit/log.py, which lets no line of a container begin so; a test compares them
 _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
 LISTENS = "the container listens: "  # as in vllm_unit/life.py; a test compares them
 _LISTENS = re.compile(rf"\Agb10-vllm(?:-([a-z0-9-]+))?: {LISTENS}")
-_UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
@@ -361,49 +392,6 @@ def has_journal(host: HostReader) -> bool:
     return any(host.names(folder) for folder in ("/var/log/journal", "/run/log/journal"))
 
 
-def lines(text: str) -> Iterator[dict[str, Any]]:
-    """The entries of `journalctl --output=json` that are whole, each with `at_s` and MESSAGE as text.
-
-    The line of one of vllm_services gets its unit's name in front. `speaker` is None of a line of no unit.
-    """
-    for line in text.split("\n"):  # U+2028 in a message ends no entry
-        try:
-            entry = json.loads(line)
-            at_s = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue
-        if not 0 <= at_s < LATEST_S:
-            continue
-        message = entry.get("MESSAGE")
-        if isinstance(message, list):  # bytes that are no UTF-8
-            raw = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256)
-            message = raw.decode("utf-8", "replace")
-        boot, text = str(entry.get("_BOOT_ID"))[:SHORT_BOOT], str(message or "")
-        told = {"boot": boot, "MESSAGE": _of_unit(text, entry), "speaker": _speaker(text, entry)}
-        yield {**entry, "at_s": at_s, **told}
-
-
-def _speaker(message: str, entry: dict[str, Any]) -> str | None:
-    unit = entry.get("_SYSTEMD_UNIT")
-    if unit is None:  # journald says whose a line is, and nobody else can
-        return None
-    if unit in GUARDS:
-        return GUARD
-    if entry.get("SYSLOG_IDENTIFIER") == CONTAINER_STREAM:  # the unit gives the container this stream and no other
-        return CONTAINER
-    return UNIT if message.startswith(OWN) else CONTAINER
-
-
-def _of_unit(message: str, entry: dict[str, Any]) -> str:
-    unit = str(entry.get("_SYSTEMD_UNIT"))
-    if unit in GUARDS:
-        return f"{unit[: -len('.service')]}: {message}"
-    named = _UNIT.match(unit)
-    if not named:
-        return message
-    return f"{named[1]}: {message[len(OWN) :] if message.startswith(OWN) else message}"
-
-
 def parse_journal(*texts: str, began: tuple[str, float] | None = None) -> list[Event]:
     """Of several answers. `began`: the boot that runs, and when its own clock stood at 0, by the time of day of now.
 
@@ -462,8 +450,9 @@ def _events(found: Iterator[Line]) -> list[Event]:
         before = events[-1] if events else None
         same = before and (before["boot"], before["kind"], before["key"], before.get("service")) == (boot, *told)
         near = before and at_s - before["last_s"] <= GAP_S
-        # What a GPU asks for changes from one line to the next, and the last one counts.
-        if before and same and near and not (key == RECOVERY and kind == "xid" and before["text"] != quoted(message)):
+        # What a GPU asks for, and whether a server answers, changes from one line to the next: the last one counts.
+        turns = (kind, key) == ("xid", RECOVERY) or kind == SHARE
+        if before and same and near and not (turns and before["text"] != quoted(message)):
             before["last_s"] = at_s
             before["count"] += 1
         else:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rdma
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
+
+if TYPE_CHECKING:  # a host may have Python 3.9
+    from typing import NotRequired
 
 _MOST = 32  # ports; a Spark has four
 _LARGEST_COUNT = 2**62
@@ -37,6 +40,7 @@ class Rail(TypedDict):
     rate_gbps: float | None
     pcie: Pcie
     counters: dict[str, int]
+    bonded: NotRequired[bool]  # one device for both ports of an adapter
 
 
 def read_rails(host: HostReader) -> list[dict[str, Any]]:
@@ -56,6 +60,7 @@ def read_rails(host: HostReader) -> list[dict[str, Any]]:
                 "rate_gbps": leading_number(host.read(f"{port.folder}/rate")),
                 "pcie": {name: leading_number(host.read(f"{device}/{file}")) for name, file in _PCIE.items()},
                 "counters": _counters(host, port.folder),
+                **({"bonded": True} if netdev and host.names(f"/sys/class/net/{netdev}/bonding_slave") else {}),
             }
         )
     if not rails and ports:  # that says nothing of the PCIe bus

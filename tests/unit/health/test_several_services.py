@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import jud
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import findings
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import life, log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import boots, kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import journal as said_by
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import parse
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -92,7 +93,7 @@ def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
     )
     units = {"_SYSTEMD_UNIT=gb10-vllm.service", "_SYSTEMD_UNIT=gb10-vllm-chat.service"}
     assert units <= set(said[-3])
-    assert {f"_SYSTEMD_UNIT={unit}" for unit in kernel_log.GUARDS} <= set(said[-2])
+    assert {f"_SYSTEMD_UNIT={unit}" for unit in said_by.GUARDS} <= set(said[-2])
     boots._last_lines(host, "b")
     assert units <= set(said[-1])
 
@@ -155,14 +156,14 @@ def test_a_line_names_its_service_and_is_counted_with_it() -> None:
     assert [(one["text"].partition(":")[0], one.get("service"), one["count"]) for one in told] == [
         ("gb10-vllm", None, 1), ("gb10-vllm-chat", "chat", 1), ("gb10-vllm-embed", "embed", 2)]  # fmt: skip
     assert {one["key"] for one in told} == {"engine_died"}
-    (other,) = kernel_log.lines(line("Running: 1 reqs", "gb10-vllm-chat.service", 1))
+    (other,) = said_by.lines(line("Running: 1 reqs", "gb10-vllm-chat.service", 1))
     assert other["MESSAGE"] == "gb10-vllm-chat: Running: 1 reqs"
 
 
 def test_the_unit_and_who_reads_its_lines_know_them_by_the_same_words() -> None:
     """They travel apart, so neither imports the other."""
-    assert kernel_log.OWN == log.OWN
-    assert kernel_log.CONTAINER_STREAM == log.SPEAKER
+    assert said_by.OWN == log.OWN
+    assert said_by.CONTAINER_STREAM == log.SPEAKER
     assert f'say("{kernel_log.LISTENS}' in Path(life.__file__).read_text()
 
 
@@ -225,4 +226,4 @@ def test_a_stream_of_a_container_speaks_for_nobody() -> None:
     forged = {**common, "MESSAGE": "gb10-vllm: gpu_dead: x\u2028y", "SYSLOG_IDENTIFIER": "gb10-container"}
     own = {**forged, "SYSLOG_IDENTIFIER": "gb10-vllm"}
     text = "\n".join(json.dumps(entry, ensure_ascii=False) for entry in (forged, own))
-    assert [entry["speaker"] for entry in kernel_log.lines(text)] == [kernel_log.CONTAINER, kernel_log.UNIT]
+    assert [entry["speaker"] for entry in said_by.lines(text)] == [said_by.CONTAINER, said_by.UNIT]

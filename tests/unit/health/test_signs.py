@@ -281,6 +281,14 @@ def test_where_all_devices_are_soft_roce_nothing_is_said_of_the_bus(tmp_path: Pa
     assert "rxe0" in str(told.value) and found(soft) == {}
 
 
+def test_a_bond_over_both_ports_is_seen_at_its_device(tmp_path: Path) -> None:
+    for name in ("infiniband/rocep1s0f0/ports/1", "infiniband/rocep1s0f0/device/net/enp1s0f0np0",
+                 "net/enp1s0f0np0/bonding_slave/queue_id"):  # fmt: skip
+        (tmp_path / "sys/class" / name).mkdir(parents=True)
+    (one,) = read_rails(replace(HostReader(), system=System(tmp_path)))
+    assert one["bonded"] is True
+
+
 def test_a_rail_that_is_planned_and_gone_or_down_is_said_to_be() -> None:
     planned = ["enp1s0f0np0", "enp1s0f1np1"]
     gone = reading([sample(rails=[rail()])] * 2, planned_rails=planned)

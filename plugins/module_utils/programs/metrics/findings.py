@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import journal, running
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
@@ -81,7 +81,7 @@ def find(host: HostReader, notes: Notes, now: Mapping[str, Any], settings: Mappi
     reading = {
         "at_s": now_s,
         "uptime_s": up_s,
-        "boot": (running.read_boot_id(host) or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
+        "boot": (running.read_boot_id(host) or "").replace("-", "")[: journal.SHORT_BOOT] or None,
         "kho_off": running.read_kho_off(host),
         "service": None,
         **now,

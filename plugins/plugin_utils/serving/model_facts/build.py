@@ -49,6 +49,11 @@ _DRAFT_LAYERS = (
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _SCORES = ("ForSequenceClassification", "ForTokenClassification", "ForRanking", "RewardModel")
+_DIFFUSION = "a diffusion model or a part of one (diffusers), which no engine of this collection serves"
+_OTHERS = {  # what stands in place of config.json, and what that is
+    "model_index.json": _DIFFUSION,
+    "adapter_config.json": "an adapter (LoRA): name the model that its base_model_name_or_path has, and --lora-modules",
+}
 _AT_ONCE = 8  # headers that are asked for at the same time
 
 
@@ -67,12 +72,7 @@ class Files(Protocol):
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
     spent, doubts = budget(files.source), dict[str, None]()
-    whole = _filled(_json(files, "config.json", spent, doubts))
-    if whole is None:
-        raise FactsError(
-            f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
-            "hand (--facts FILE)"
-        )
+    whole = _whole(files, spent, doubts)
     levels = _levels(whole)
     text = _text(whole, levels[-1])
     count = _layers(text)
@@ -123,6 +123,20 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         chat_template=_template(files, tokenizer),
         doubts=tuple(doubts),
     )
+
+
+def _whole(files: Files, spent: Budget, doubts: dict[str, None]) -> Fields:
+    """The configuration, where it is one of a language model."""
+    whole = _filled(_json(files, "config.json", spent, doubts))
+    other = next((_OTHERS[name] for name in _OTHERS if name in files.names()), "") if whole is None else ""
+    if other or (whole is not None and whole.has("_diffusers_version")):
+        raise FactsError(f"{files.source} is no language model, but {other or _DIFFUSION}")
+    if whole is None:
+        raise FactsError(
+            f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
+            "hand (--facts FILE)"
+        )
+    return whole
 
 
 def _text(whole: Fields, inner: Fields) -> Fields:

@@ -27,7 +27,14 @@ _INT4 = {
 
 # Formats whose makers leave attention and its like as they were, unless they say what they left out.
 PARTIAL = ("nvfp4", "mxfp4", "int4")
-_ENTIRE = ("bitsandbytes", "hqq", "torchao")  # tools that leave nothing as it was, unless they say so
+_ENTIRE = (
+    "bitsandbytes",
+    "hqq",
+    "torchao",
+    "auto-round",
+    "auto_round",
+    "fp_quant",
+)  # tools that leave nothing as it was, unless they say so
 _LEFT_OUT = ("ignore", "ignored_layers", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules")
 # Parts of a model by words in the names of its modules; the first that fits. Encoders, tables and routers are in none.
 _PARTS = (
@@ -178,7 +185,9 @@ def _formats(said: Fields, config: Fields) -> Iterator[str]:
     elif method.startswith("modelopt") or said.has("quant_algo"):
         yield from _modelopt(said)
     elif method in _INT4:
-        yield _INT4[method] if bits == 4 else "int8" if bits == 8 else "other"
+        floats = "fp" in said.text("data_type").lower()  # of AutoRound: int, mx_fp, nv_fp4_with_static_gs, fp8, ...
+        whole = _INT4[method] if bits == 4 else "int8" if bits == 8 else "other"
+        yield _scheme("float", int(bits), 32 * (said.data.get("group_size") == 32)) if floats else whole
         if extra := said.child("extra_config"):
             yield from _extra(extra)
     else:
@@ -198,6 +207,10 @@ def _by_type(method: str, said: Fields) -> str:
         weight = _deeper(said, "global_quant_config", "weight")
         kind = weight.text("dtype") if weight else ""
         return _scheme(*_typed(kind), weight.whole("group_size")) if weight and kind else ""
+    if method in ("eetq", "quanto"):
+        return _scheme(*_typed(said.text("weights")), 0)
+    if method == "fp_quant":
+        return _algorithm(said.text("forward_dtype", default="mxfp4").upper(), said)
     if method == "torchao":
         usual = _deeper(said, "quant_type", "default")
         return _scheme(*_typed(usual.text("_type") if usual else said.text("quant_type")), 0)

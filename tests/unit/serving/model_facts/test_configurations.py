@@ -193,6 +193,18 @@ def test_each_block_may_have_experts_of_its_own_width_and_number(tmp_path: Path)
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4", ""),
         ({"quant_method": "bitsandbytes", "_load_in_8bit": True}, "int8", ""),
         ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4}}}, "int4", ""),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "data_type": "int"}, "autoround_int4", ""),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 32, "data_type": "mx_fp"}, "mxfp4", ""),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 16, "data_type": "nv_fp4_with_static_gs"},
+            "nvfp4",
+            "",
+        ),
+        ({"quant_method": "auto-round", "bits": 8, "group_size": -1, "data_type": "fp"}, "fp8", ""),
+        ({"quant_method": "fp_quant", "forward_dtype": "nvfp4"}, "nvfp4", ""),
+        ({"quant_method": "fp_quant"}, "mxfp4", ""),
+        ({"quant_method": "quanto", "weights": "float8"}, "fp8", ""),
+        ({"quant_method": "eetq", "weights": "int8"}, "int8", ""),
         ({"quant_method": "hqq", "quant_config": 4}, "other", "not known here: 16 bits"),
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, "mxfp4", ""),
         ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8", ""),
@@ -349,3 +361,19 @@ def test_a_family_of_new_words_is_counted(
     found = facts(content, tmp_path)
     assert kv(found) == cache, name
     assert found.parameters / 1e9 == pytest.approx(billions, rel=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", {"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.36.0", "num_layers": 19},
+         "diffusion"),
+        ("model_index.json", {"_class_name": "FluxPipeline"}, "diffusion"),
+        ("adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "Qwen/Qwen3-32B"}, "adapter"),
+        ("other.json", {}, "has no config.json"),
+    ],
+)  # fmt: skip
+def test_what_is_no_language_model_is_called_so(name: str, content: dict[str, Any], said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(FactsError, match=said):
+        sources.find(str(tmp_path))
