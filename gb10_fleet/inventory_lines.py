@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 NAME = "gb10-plan.yml"
+NO_YAML = "this line or the one before is no YAML; correct it"
 _SERVICES = "vllm_services"
 _SHOWN = 60  # characters of a value
 _KINDS = ("", ".yml", ".yaml", ".json")
@@ -171,7 +172,7 @@ def yaml_mistake(inventory: Path) -> str | None:
         except yaml.MarkedYAMLError as error:
             at = error.problem_mark or error.context_mark
             where = f"{path}:{at.line + 1}:{at.column + 1}" if at else str(path)
-            return f"{where}: {error.problem or error.context}: this line or the one before is no YAML; correct it"
+            return f"{where}: {error.problem or error.context}: {NO_YAML}"
         except (OSError, ValueError, yaml.YAMLError):
             continue
     return None

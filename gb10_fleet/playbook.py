@@ -31,7 +31,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from gb10_fleet import home, passwords, stopping
 from gb10_fleet.ansible_runs import ansible_run
 from gb10_fleet.beat import Beat
-from gb10_fleet.inventory_lines import yaml_mistake
+from gb10_fleet.inventory_lines import NO_YAML, yaml_mistake
 from gb10_fleet.rollout import locks, words
 from gb10_fleet.rollout.journal import place
 from gb10_fleet.untold import Untold
@@ -48,15 +48,17 @@ NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): do
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 TIMED_OUT = "it took longer than it may"
 _LISTS_THEM = "--graph` lists them"
+_READS_IT = "the inventory holds a vault: -J asks for its password, -- --vault-password-file FILE reads it"
 _BY_ITSELF = "and said nothing: run the same with -- -vvv"
 _NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
 _NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
+_NOT_YAML, _NO_KEY = "YAML parsing failed", "no vault secrets"
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _DECIDE = ("gb10.fleet.doctor", "gb10.fleet.plan", "gb10.fleet.host_state")  # on this machine, out of our documents
 _BRING = ("gb10.fleet.site", "gb10.fleet.converge")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
-_BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
+_BANNERS = ("PLAY RECAP", "TASK [")  # a play reads the variables of its hosts before its first task
 
 
 class Outcome(IntEnum):
@@ -373,7 +375,7 @@ def run(
     status = _end_of(result, report, order)
     if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
         report.no_target, report.errors = found[0], found[:1]
-    report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
+    report.errors += [*_unknown(order, report.errors), *_unread(order, report.errors)]
     return report.outcome(status), report
 
 
@@ -426,19 +428,23 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
     return [f"{order.limit} is no host or group there; `ansible-inventory {where} {_LISTS_THEM}"]
 
 
-def _unparsed(errors: Sequence[str]) -> list[str]:
-    """Return where the YAML is wrong in an inventory that Ansible could not parse.
-
-    Its own line names the file alone.
-    """
-    found = [match[1] for line in errors if (match := _NOT_PARSED.search(line))]
-    return [mistake for name in found if Path(name).is_file() and (mistake := yaml_mistake(Path(name)))]
+def _unread(order: Order, errors: Sequence[str]) -> list[str]:
+    """Return what Ansible's own line leaves out of an inventory that it could not read: the place, or the way out."""
+    found = [Path(match[1]) for line in errors if (match := _NOT_PARSED.search(line)) and Path(match[1]).is_file()]
+    if any(_NOT_YAML in line for line in errors):
+        folders = map(home.folder_of, order.inventories)
+        found += [folder / kind for folder in folders for kind in ("group_vars", "host_vars")]
+    said = [mistake for path in found if (mistake := yaml_mistake(path))]
+    if any(_NO_KEY in line for line in errors):
+        said.append(_READS_IT)
+    return said
 
 
 def ours(report: Report) -> list[str]:
     """Return what we say of a run that did not begin or did not end, beside Ansible's own words."""
     words = (NO_HOST, KILLED, TIMED_OUT, stopping.INTERRUPTED, stopping.READ_ONLY, report.no_target)
-    return [line for line in report.errors if line in words or line.endswith((_LISTS_THEM, _BY_ITSELF))]
+    ends = (_LISTS_THEM, _BY_ITSELF, _READS_IT, NO_YAML)
+    return [line for line in report.errors if line in words or line.endswith(ends)]
 
 
 def _environment(quiet: bool) -> dict[str, str]:

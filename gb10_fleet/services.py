@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.usage import Usage
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.usage import Usage, told_apart
 
 if TYPE_CHECKING:
     from gb10_fleet.playbook import Report
@@ -204,7 +204,8 @@ def reservations(reach: Mapping[str, Mapping[str, Any]], now: datetime) -> dict[
 
 def usages(found: Sequence[Row], reach: Mapping[str, Mapping[str, Any]]) -> list[Usage]:
     """Return how to use each service that answers; `reach`: by host, what the inventory says."""
-    return [_usage(row, reach.get(row.host, {})) for row in found if row.answers]
+    known = [(row, reach.get(row.host, {})) for row in found if row.answers]
+    return told_apart((said.get("cluster", row.host), _usage(row, said)) for row, said in known)
 
 
 def _usage(row: Row, reach: Mapping[str, Any]) -> Usage:

@@ -12,6 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import P
 
 LATEST = "latest"
 _CELL = 500  # characters
+_WIDE = 48  # of the cells of a column: a path of 100 had each line of a run wrap on most screens
 _Name = TypeVar("_Name")
 _Row = TypeVar("_Row")
 
@@ -55,9 +56,10 @@ def host_count(number: int) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table of plain text: a line for each row. What a host says in one cell makes those of all others as wide."""
+    """A table of plain text: a line for each row. A wide cell moves what stands behind it, and no other line."""
     rows = [[cell if len(cell) <= _CELL else f"{cell[:_CELL]}..." for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lengths = (map(len, column) for column in zip(*rows, strict=True))
+    widths = [max((length for length in column if length <= _WIDE), default=0) for column in lengths]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 

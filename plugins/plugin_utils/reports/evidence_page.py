@@ -46,19 +46,23 @@ def render(document: Mapping[str, Any]) -> str:
     return environment.get_template("evidence.html.j2").render(page_model(document))
 
 
+_Uses = Mapping[tuple[str, str], usage.Usage]
+
+
 def page_model(document: Mapping[str, Any]) -> Record:
     """Return what the template shows, in words and numbers ready to print."""
     hosts, clusters = document["hosts"], document["clusters"]
     findings = [finding for proof in hosts.values() for finding in proof["findings"]]
     pairings = [pairing for cluster in clusters for pairing in cluster["pairings"]]
     warnings = warnings_of(document)
+    uses = {(use.service, use.host): use for use in usage.of_document(document)}
     return {
         "tone": _VERDICT_TONES[document["verdict"]],
         "verdict": document["verdict"],
         "headline": _headline(document),
         "created": _moment(document["created"]),
         "reasons": _grouped(document["reasons"]),
-        "clusters": [_cluster_model(cluster, hosts) for cluster in clusters],
+        "clusters": [_cluster_model(cluster, hosts, uses) for cluster in clusters],
         "hosts": [
             _host_model(name, hosts[name], tone)
             for cluster in clusters
@@ -132,7 +136,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     return f"{sparks}: {things} {'missing' if document['verdict'] == INCOMPLETE else 'wrong'}"
 
 
-def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Record:
+def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any], uses: _Uses) -> Record:
     links = [_link_model(link, cluster) for link in cluster["links"]]
     # What stands under a host's name in the picture.
     places = [(host, (hosts[host]["facts"].get("ssh") or {}).get("local_address") or "") for host in cluster["hosts"]]
@@ -147,7 +151,7 @@ def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Reco
         "matrix": _matrix(cluster),
         "picture": draw(cluster["topology"], places, links, _host_tones(cluster, hosts)),
         "alt": "; ".join(measured) or f"{', '.join(cluster['hosts'])} without a fabric",
-        "services": [_serving_model(each) for each in services_of(cluster)],
+        "services": [_serving_model(each, uses) for each in services_of(cluster)],
     }
 
 
@@ -371,7 +375,8 @@ def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def _serving_model(serving: Mapping[str, Any]) -> Record:
+def _serving_model(serving: Mapping[str, Any], uses: _Uses) -> Record:
+    use = usage.of_evidence(serving)
     title, models = title_of_service(serving), ", ".join(serving["served_models"])
     rate = serving["tokens_per_s"]
     return {
@@ -379,7 +384,7 @@ def _serving_model(serving: Mapping[str, Any]) -> Record:
         "verdict": serving["verdict"].replace("_", " "),
         "text": serving["text"],
         "model": ": ".join(each for each in (title, models) if each),
-        "use": [_step(step) for step in usage.steps(use)] if (use := usage.of_evidence(serving)) else [],
+        "use": [_step(step) for step in usage.steps(uses[use.service, use.host])] if use else [],
         "answers": [{**answer, "took": f"{answer['seconds']:.2f} s"} for answer in serving["answers"]],
         "rows": {
             **dict(api_rows(serving)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,7 +28,8 @@ class Usage:
     """A service that answers: where it is, and what it is called there.
 
     `url`: its address on its own host, without /v1. `shared`: that of the gateway, where there is one. `login`: how ssh
-    reaches the host, as in nvidia@192.0.2.11; empty where the host is this machine.
+    reaches the host, as in nvidia@192.0.2.11; empty where the host is this machine. `limit`: what a command has to name
+    to mean this service alone, where another host or cluster has one of that name.
     """
 
     service: str
@@ -39,6 +41,7 @@ class Usage:
     ssh_port: int = _SSH_PORT
     needs_key: bool = False  # also on the host itself
     tools: bool = False  # whether its model may call some
+    limit: str = ""
 
     @property
     def tunnel(self) -> str:
@@ -75,6 +78,7 @@ def reach(variables: Mapping[str, Any]) -> dict[str, Any]:
         "needs_key": bool(variables.get("vllm_api_key")),
         "gateway": f"{scheme}://{in_url(gateway)}:{variables.get('gateway_port', 8443)}" if gateway else None,
         "reserved": variables.get(reserved.VARIABLE) or None,
+        "cluster": str(variables.get("gb10_cluster") or variables.get("inventory_hostname") or ""),
         "members": [*variables.get("groups", {}).get(variables.get("gb10_cluster"), ())],
         "services": [*service_entries.here(variables, str(variables.get("inventory_hostname")))]
         + ([service_entries.SHORT] if variables.get("vllm_model") else []),
@@ -101,27 +105,39 @@ def of_evidence(served: Mapping[str, Any]) -> Usage | None:
 
 def of_document(evidence: Mapping[str, Any]) -> list[Usage]:
     """Return the usage of each service that the evidence found serving."""
-    served = (each for cluster in evidence["clusters"] for each in judge.services_of(cluster))
-    return [use for each in served if (use := of_evidence(each))]
+    served = ((cluster.get("name", ""), each) for cluster in evidence["clusters"] for each in judge.services_of(cluster))
+    return told_apart((cluster, use) for cluster, each in served if (use := of_evidence(each)))
+
+
+def told_apart(uses: Iterable[tuple[str, Usage]]) -> list[Usage]:
+    """Give each its limit. `uses`: with the cluster of each; of two in one cluster each is that of its host."""
+    known = [*uses]
+    of_name = Counter(use.service for __, use in known)
+    here = Counter((cluster, use.service) for cluster, use in known)
+    return [
+        replace(use, limit=use.host if here[cluster, use.service] > 1 else cluster) if of_name[use.service] > 1 else use
+        for cluster, use in known
+    ]
 
 
 def steps(use: Usage) -> list[Step]:
     """Return all that a new user needs, in order. `-i INVENTORY` stands for the inventory of the command."""
     question = shlex.quote(QUESTION)
     secret = _KEY if use.needs_key else "none"
+    this = f"{use.service} --limit {shlex.quote(use.limit)}" if use.limit else use.service
     return [
         *_addresses(use),
-        Step("Ask it from here", (f"gb10 ask {question} {use.service} -i INVENTORY",)),
+        Step("Ask it from here", (f"gb10 ask {question} {this} -i INVENTORY",)),
         Step("curl", (_curl(use, QUESTION),)),
         *_calling(use),
         Step(_PYTHON, tuple(_python(use, secret)), "pip install openai"),
         Step("Open WebUI", (f"{use.local}  key: {secret}",), "Admin Panel, Settings, Connections, OpenAI API"),
         *_sharing(use),
-        Step("Follow its log", (f"gb10 logs {use.service} -i INVENTORY",)),
+        Step("Follow its log", (f"gb10 logs {this} -i INVENTORY",)),
         Step(
             "Stop it",
-            (f"gb10 stop {use.service} -i INVENTORY",),
-            f"gb10 start {use.service} -i INVENTORY starts it again",
+            (f"gb10 stop {this} -i INVENTORY",),
+            f"gb10 start {this} -i INVENTORY starts it again",
         ),
         Step(
             "Undo everything",

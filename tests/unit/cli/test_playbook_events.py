@@ -247,13 +247,35 @@ def test_a_playbook_that_is_none_is_said_in_ansibles_words(play: Play, tmp_path:
     assert any("no_such_module" in line for line in report.errors)
 
 
+LOCKED = "$ANSIBLE_VAULT;1.1;AES256\n" + "3132" * 20 + "\n"
+
+
+@pytest.mark.parametrize("loud", [False, True])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("a: {b\n", "main.yml:2:1: "), (LOCKED, "-J asks for its password")],
+    ids=["no YAML", "locked"],
+)
+def test_what_ansible_says_between_a_play_and_its_first_task_is_told(
+    play: Play, tmp_path: Path, content: str, says: str, loud: bool
+) -> None:
+    """It reads the variables of groups and hosts no sooner, and its line names no file and no way out."""
+    (tmp_path / "group_vars/sparks").mkdir(parents=True)
+    (tmp_path / "group_vars/sparks/main.yml").write_text(content)
+    outcome, report = play(said("hello"), loud=loud)
+    assert outcome is Outcome.failed
+    theirs, ours = report.errors
+    assert theirs.startswith("[ERROR]: ") and says in ours and playbook.ours(report) == [ours]
+
+
 def test_the_place_of_a_mistake_in_an_inventory_is_named(tmp_path: Path) -> None:
     file = tmp_path / "hosts.yml"
     file.write_text("all:\n  hosts: {a: 1\n  vars: {}\n")
-    (line,) = playbook._unparsed([f"[ERROR]: Completely failed to parse inventory source {file}"])
+    order, failed = Order("", [str(file)]), [f"[ERROR]: Completely failed to parse inventory source {file}"]
+    (line,) = playbook._unread(order, failed)
     assert line.startswith(f"{file}:3:") and "correct it" in line
     file.write_text("all: {}\n")
-    assert playbook._unparsed([f"[ERROR]: Completely failed to parse inventory source {file}"]) == []
+    assert playbook._unread(order, failed) == []
 
 
 def test_a_host_that_the_inventory_lacks_is_named() -> None:

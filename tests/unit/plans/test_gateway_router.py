@@ -52,6 +52,14 @@ def offered(seen: View) -> dict[str, list[tuple[str, str, str]]]:
     return {each.name: [(it.host, it.address, it.name) for it in each.replicas] for each in found.models}
 
 
+def test_the_authority_is_asked_for_where_a_router_verifies_another_host_and_nowhere_else() -> None:
+    """docs/router.md puts it on the Spark whose address clients have; one with two services of its own was refused."""
+    own = {"vllm_services": EMBED}
+    hosts = {"a": host(1, BIG, gateway_fleet=["sparks"], **own), "b": host(2, BIG, **own)}
+    asks = {name: FLEET["gateway_fleet_ca"] in gateway.plan(view(name, **hosts)).certificates for name in hosts}
+    assert gateway.plan(view("b", **hosts)).routes and asks == {"a": True, "b": False}
+
+
 TABLE: dict[str, tuple[dict[str, dict[str, Any]], dict[str, list[tuple[str, str, str]]]]] = {
     "one service of its own needs no router": ({"a": host(1, BIG)}, {}),
     "two hosts with one model": (

@@ -31,6 +31,15 @@ def test_each_resource_is_one_line_with_host_role_and_what_was_done() -> None:
     ]
 
 
+def test_one_long_path_makes_no_other_line_long() -> None:
+    """A file of ours of 100 characters made all lines of a run 150 wide, and a terminal of 80 showed two of each."""
+    path = f"file:/usr/local/lib/{'a' * 90}"
+    assert changes.lines("spark-a", [*MADE[:1], change(path, "create")]) == [
+        "spark-a  docker  file:/etc/a  create",
+        f"spark-a  docker  {path}  create",
+    ]
+
+
 def test_what_several_hosts_have_in_common_is_one_line() -> None:
     fleet = {"a": MADE[:1], "b": [*MADE[:1], MADE[3]], "c": [], "d": [change("file:/etc/a", "update", "mode")]}
     assert [(row["hosts"], row["resource"], row["what"]) for row in changes.of_fleet(fleet)] == [

@@ -64,6 +64,18 @@ def test_the_shared_address_is_there_where_a_gateway_is() -> None:
     assert "https://192.0.2.11:8443/v1" in shared and "gb10 share laptop" not in shared
 
 
+def test_a_command_means_the_service_that_it_stands_below_and_no_other_of_its_name() -> None:
+    """`gb10 stop chat`, copied from below one host, stopped it on all of them."""
+    pair, embed = replace(USE, host="spark-b"), replace(USE, service="embed")
+    alone = usage.told_apart([("spark-a", USE), ("spark-a", embed)])
+    assert alone == [USE, embed] and "--limit" not in text(alone[0])
+    apart = usage.told_apart([("spark-a", USE), ("two", pair), ("three", embed), ("three", replace(embed, host="c"))])
+    assert [use.limit for use in apart] == ["spark-a", "two", "spark-a", "c"]
+    for title in ("Ask it", "Follow", "Stop it"):
+        assert lines_of(apart[1], title)[0].endswith(" chat --limit two -i INVENTORY")
+    assert "gb10 start chat --limit two -i INVENTORY" in text(apart[1])
+
+
 def test_the_short_text_has_addresses_and_the_way_to_the_rest() -> None:
     short = list(usage.short([USE]))
     assert short[0] == "chat on spark-a: ask for org/it's at" and short[-1].endswith("gb10 ps --use -i INVENTORY")

@@ -103,6 +103,7 @@ def plan(view: View) -> GatewayPlan:
     known = [*(each.said for each in gateway_services.declared(view)), vllm]
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
+    models = gateway_router.models(view) if routes else ()
     proxies = {_NGINX: serves, _HAPROXY: routes}
     holds = bool(serves and settings.gateway_certificate_text)
     # Where the one service of the host is, or will be.
@@ -122,20 +123,20 @@ def plan(view: View) -> GatewayPlan:
         certificate=CERTIFICATE if holds else settings.gateway_certificate,
         certificate_key=CERTIFICATE if holds else settings.gateway_certificate_key,
         holds_certificate=holds,
-        certificates=tuple(_certificates(settings, routes)) if serves else (),
+        certificates=tuple(_certificates(settings, models)) if serves else (),
         paths=tuple(_paths(settings)),
         services=own,
         opens=bool(own and settings.gateway_fleet_key),
-        models=gateway_router.models(view) if routes else (),
+        models=models,
         sleepers=tuple(each for each in own if each.entrance),
     )
 
 
-def _certificates(settings: GatewaySettings, routes: bool) -> Iterator[str]:
+def _certificates(settings: GatewaySettings, models: Sequence[Model]) -> Iterator[str]:
     """Yield what the operator has put on the host."""
     if not settings.gateway_plain_http and not settings.gateway_certificate_text:
         yield from (settings.gateway_certificate, settings.gateway_certificate_key)
-    if routes and settings.gateway_fleet_ca:
+    if settings.gateway_fleet_ca and gateway_router.verifies(models):
         yield settings.gateway_fleet_ca
 
 

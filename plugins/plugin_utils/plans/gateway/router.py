@@ -72,6 +72,11 @@ def routes(view: View) -> bool:
     return several and gateway_settings.serves(view)
 
 
+def verifies(offered: Iterable[Model]) -> bool:
+    """Tell whether a replica is behind the certificate of another host."""
+    return any(replica.name for model in offered for replica in model.replicas)
+
+
 def routers_of(hosts: Sequence[str], views: Iterable[View]) -> list[str]:
     """The hosts whose routers offer a service of these."""
     routers = (view for view in views if routes(view))
@@ -98,7 +103,7 @@ def refusals(view: View) -> Iterator[str]:
     offered = models(view)
     if not offered and not any(gateway_services.wrong(each) for each in (view, *_others(view))):
         yield f"gateway_fleet names {', '.join(settings.gateway_fleet)}, and no host of it has a vllm_model."
-    if any(replica.name for model in offered for replica in model.replicas) and not settings.gateway_fleet_ca:
+    if verifies(offered) and not settings.gateway_fleet_ca:
         yield (
             "gateway_fleet is set and gateway_fleet_ca is empty. Name a PEM file on this host with what the "
             "certificates of the other gateways are verified by: their authority, or the certificates themselves."
