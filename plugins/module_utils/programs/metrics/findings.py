@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import journal, running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import journal, kernel_log, running
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
