@@ -18,6 +18,7 @@ _SEVERITIES = {"error": "Error", "warn": "Warning", "info": "Information"}
 _WORDS = {
     "many": "{least} lines or more in one boot",
     "shutdown": "a shutdown in good order within {shutdown_s} s",
+    "asleep": "no word of a wake before a boot ended without a shutdown",
     "back": "a server that answers again, a boot since, or, where the mount gives up, {many_s} seconds without a line",
 }
 

@@ -70,6 +70,10 @@ SMB = r"CIFS: VFS: \\nas.lan has not responded in 180 seconds. Reconnecting..."
 
 TENTH = (
     Case("sound", "woke from a sleep", "", said(reading([sample(rails=four())]), WOKE), ""),
+    Case("fault", "it went to sleep, and was switched off in the morning", "unclean_boot log_sleep",
+         ended(*WOKE[:1]), "did_not_wake"),
+    Case("fault", "it slept and woke, and lost its power later", "unclean_boot", ended(*WOKE[:2]), "power_off"),
+    Case("sound", "it slept in the former boot, woke, and was rebooted", "", said(reading(), WOKE, 4000, FORMER), ""),
     Case("sound", "a server that gave up, hours ago, and no line since", "",
          said(reading(uptime_s=90000.0, boots=[boot(BOOT, NOW - 90000, NOW)]), [SMB], 30000), ""),
     Case("sound", "a file server was away in the former boot", "", said(reading(), [AWAY], 3800, FORMER), ""),

@@ -330,6 +330,11 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("Linux, arch/arm64/kernel/smp.c", lines=["CPU7: failed to come online"]),
         Example("Linux, psci.c, at each sleep", lines=["psci: CPU7 killed (polled 0 ms)"]),
     ),
+    "log_sleep": (
+        Example("open-gpu-kernel-modules issue 1117",
+                reading(boots=ENDED, events=[health.event("sleep", NOW - 3705, "PM: suspend entry", of_boot="b0")])),
+        Example("a desktop", lines=["PM: suspend entry (s2idle)", "PM: suspend exit"]),
+    ),
     "log_irq_off": (
         Example("Linux, kernel/irq/spurious.c",
                 lines=['irq 45: nobody cared (try booting with the "irqpoll" option)']),

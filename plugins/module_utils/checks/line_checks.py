@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 
-MANY, SHUTDOWN, BACK = "many", "shutdown", "back"
+MANY, SHUTDOWN, BACK, ASLEEP = "many", "shutdown", "back", "asleep"
 _ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
 _DOMAIN = re.compile(r"\w+ ([0-9a-f]{4}):")
@@ -71,6 +71,8 @@ def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], b
         known.add(SHUTDOWN)
     if all(_is_back(patient, event) for event in {event["key"]: event for event in events}.values()):
         known.add(BACK)
+    if any(_ended_asleep(patient, event) for event in {event["boot"]: event for event in events}.values()):
+        known.add(ASLEEP)
     some = sign.get("needs_one", ())
     met = all(word in known for word in sign.get("needs", ())) and (not some or any(word in known for word in some))
     return met and not any(word in known for word in sign.get("against", ()))
@@ -80,6 +82,12 @@ def _at_shutdown(patient: Patient, event: Event) -> bool:
     """Return whether it came shortly before its boot ended in good order."""
     ended_s = patient.shutdowns.get(event["boot"])
     return ended_s is not None and ended_s - event["at_s"] <= patient.limit("shutdown_s")
+
+
+def _ended_asleep(patient: Patient, last: Event) -> bool:
+    """Return whether a boot ended without a shutdown after it had said that it goes to sleep, and nothing of a wake."""
+    unclean = {boot["boot"] for boot in patient.reading["boots"] or () if boot["clean"] is False}
+    return last["boot"] in unclean and last["key"].endswith("entry")
 
 
 def _is_back(patient: Patient, last: Event) -> bool:

@@ -196,6 +196,7 @@ KINDS = (
     ),
     ("hung_task", r"\ABUG: (workqueue lockup - pool) cpus="),
     ("cpu_missing", r"\A(psci: failed to boot CPU\d+|Error taking CPU\d+ up|CPU\d+: failed to (?:come online|boot)\b)"),
+    ("sleep", r"\A(PM: suspend (?:entry|exit))\b"),
     ("irq_off", r"\A(irq \d+): nobody cared \(try booting with"),
     ("watchdog_reset", r"\A(sbsa-gwdt) [\w.-]{4,40}: System reset by WDT"),  # said by the boot after it
     (
