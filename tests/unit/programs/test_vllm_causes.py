@@ -464,6 +464,10 @@ BY_PLACE = [
      "peer_lost"),
     (["ray/_private/worker.py:init"], "ray.exceptions.AuthenticationError: no authentication token was found there",
      "ray_incomplete"),
+    (["tiktoken/load.py:read_file", "requests/adapters.py:send"], "requests.exceptions.ConnectionError: Max retries",
+     "model_missing"),
+    (["flashinfer/jit/env.py:<module>"], "RuntimeError: SM 12.x requires CUDA >= 12.9, and this is an older one of it",
+     "kernel_unsupported"),
     (["runai/utils.py:list", "botocore/auth.py:add_auth"], "NoCredentialsError: Unable to locate credentials, at all",
      "model_missing"),
     # Words by their class; the code is asked before.

@@ -78,6 +78,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(f'{KV_TRANSFER} {{"kv_connector":"a"}}'),
         made(f'{KV_TRANSFER} {{"kv_connector":"a","kv_role":"kv_both"}}'),
     ),
+    "speculative_tensor_parallel": (
+        made(MTP.replace("}", ',"tensor_parallel_size":1}')),
+        made(MTP.replace("}", ',"draft_tensor_parallel_size":1}')),
+    ),
     "speculative_no_tokens": (made(MTP.replace("mtp", "ngram")), made(MTP)),
     "tls_without_certificate": (made("--ssl-keyfile /k"), made("--ssl-keyfile /k --ssl-certfile /c")),
     "log_level_unknown": (made(**env(VLLM_LOGGING_LEVEL="VERBOSE")), made(**env(VLLM_LOGGING_LEVEL="debug"))),
