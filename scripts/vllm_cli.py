@@ -40,6 +40,10 @@ REGISTRIES = {
 }
 # Text as far as argparse goes, but any other name than those of the type hint ends the start.
 CHECKED_LATER = {"--quantization", "--load-format"}
+# JSON that a configuration is made of later, beside those whose type hint says it.
+MADE_LATER = {"--speculative-config": ("vllm.config", "SpeculativeConfig")}
+# What pydantic holds a number to, as the catalog calls it.
+BOUNDS = {"ge": "least", "gt": "above", "le": "most", "lt": "below"}
 # Numbers with a suffix, like 32k: human_readable_int.
 SIZES = {
     *("max_model_len", "max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_queued_tokens"),
@@ -201,6 +205,16 @@ class Source:
             return self.hint(where, what)
         return Hint({"other"})
 
+    def owner(self, module: Module, node: ast.AST) -> tuple[Module, ast.AST | None]:
+        """The class of theirs that an annotation names, if it names one."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node = ast.parse(node.value, mode="eval")
+        for inner in ast.walk(node):
+            with contextlib.suppress(Unknown):
+                if isinstance(inner, ast.Name) and isinstance((found := self.find(module, inner.id))[1], ast.ClassDef):
+                    return found
+        return module, None
+
     def _subscript(self, module: Module, node: ast.Subscript) -> Hint:
         outer = node.value.id if isinstance(node.value, ast.Name) else ""
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -219,7 +233,7 @@ class Source:
         return self.hint(module, inner[0])  # Annotated, SkipValidation, ...
 
     def _class(self, module: Module, owner: ast.ClassDef) -> Hint:
-        bases = {base.id for base in owner.bases if isinstance(base, ast.Name)}
+        bases = {ast.unparse(base).rpartition(".")[2] for base in owner.bases}
         if "IntEnum" in bases:
             return Hint({"int"})
         if any("Enum" in base for base in bases):
@@ -261,6 +275,7 @@ class Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.flags: dict[str, dict[str, Any]] = {}
+        self.fields: dict[str, dict[str, Any]] = {}
         self.aliases: dict[str, str] = {}
 
     def read(self) -> Tables:
@@ -278,6 +293,7 @@ class Reader:
             "negations": {name: {} for name in (["--no-", "--disable-"] if pairs else ["--no-"])},
             "aliases": {name: {"of": flag} for name, flag in self.aliases.items()},
             "flags": self.flags,
+            "fields": self.fields,
             "environment": self.environment(),
         }
 
@@ -301,11 +317,15 @@ class Reader:
         flag: dict[str, Any] = {"kind": _kind(hint, expect(item.target, ast.Name).id)}
         if hint.choices and flag["kind"] == "text":
             choices = [str(choice) for choice in hint.choices]
-            flag["choices"] = sorted(choices + (["None"] if "None" in hint.types else []))
+            flag["choices"] = sorted({*choices, *(["None"] if "None" in hint.types else [])})
             if "str" in hint.types:
                 flag["open"] = True
             if "Enum" in hint.types:
                 flag["fold"] = True
+        if isinstance(item.value, ast.Call):
+            for word in item.value.keywords:
+                if word.arg in BOUNDS and isinstance(word.value, ast.Constant):
+                    flag[BOUNDS[word.arg]] = word.value.value
         try:
             default = self.source.value(module, item.value)
         except (Unknown, KeyError):
@@ -364,10 +384,30 @@ class Reader:
                     flag["open"] = True
                 if isinstance(part, ast.Name) and part.id in folded:
                     flag["fold"] = True
+                self.configuration(long, *self.source.owner(home, item.annotation))
             if word.arg:
                 self.keyword(module, flag, word.arg, word.value)
+        if long in MADE_LATER:
+            package, name = MADE_LATER[long]
+            self.configuration(long, *self.source.find(self.source.need(package), name))
         self.flags[long] = flag
         self.aliases.update({name: long for name in names if name != long})
+
+    def configuration(self, flag: str, module: Module, owner: ast.AST | None) -> None:
+        """The keys of the JSON that a configuration is made of, all others of which vLLM refuses."""
+        if not isinstance(owner, ast.ClassDef) or "config" not in map(_called, owner.decorator_list):
+            return
+        checked = {name for node in owner.body if isinstance(node, ast.FunctionDef) for name in _before(node)}
+        for name, (where, item) in self.source.fields(module, owner).items():
+            if "ClassVar" in ast.unparse(item.annotation) or _made_by_itself(item.value):
+                continue
+            found = self.described(where, item)
+            kept = {key: found[key] for key in ("choices", "fold", *BOUNDS.values()) if key in found}
+            if "open" in found or (flag, name) == ("--speculative-config", "method"):  # catalog/speculation.yml
+                kept.pop("choices", None)
+            elif "choices" in kept and name in checked:
+                kept["fold"] = True
+            self.fields[f"{flag}.{name}"] = kept
 
     def keyword(self, module: Module, flag: dict[str, Any], name: str, node: ast.expr) -> None:
         text = ast.unparse(node)
@@ -433,6 +473,24 @@ def _kind(hint: Hint, name: str) -> str:
     if "dict" in types and not types & {"str", "other"}:
         return "json"
     return "text"
+
+
+def _called(decorator: ast.expr) -> str:
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
+
+def _before(function: ast.FunctionDef) -> Iterator[str]:
+    """The fields that it looks at before pydantic does."""
+    for node in function.decorator_list:
+        if isinstance(node, ast.Call) and _called(node) == "field_validator" and "'before'" in ast.unparse(node):
+            yield from (text for text in map(_text, node.args) if text)
+
+
+def _made_by_itself(node: ast.expr | None) -> bool:
+    """Return whether a field is set by its class alone."""
+    return isinstance(node, ast.Call) and any(
+        word.arg == "init" and ast.unparse(word.value) == "False" for word in node.keywords
+    )
 
 
 def _function(tree: ast.AST, name: str) -> ast.FunctionDef:

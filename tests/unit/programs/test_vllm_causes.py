@@ -299,6 +299,8 @@ OF_DOCKER = [
     (125, "", "docker_refused"),
     (125, "docker: Error response from daemon: could not select device driver", "docker_refused"),
     (125, "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "docker_down"),
+    (125, "docker: failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct and"
+     " if the daemon is running: dial unix /var/run/docker.sock: connect: no such file or directory", "docker_down"),
     (125, "docker: Error response from daemon: No such image: x:1", "image_missing"),
     (125, "docker: Error response from daemon: mkdir /var/lib/docker/overlay2/x: no space left on device", "disk_full"),
     (125, "docker: Error response from daemon: mkdir /var/lib/docker/x: read-only file system", "disk_refuses"),
@@ -420,6 +422,10 @@ BY_PLACE = [
      "start_failed"),
     (["vllm/v1/spec_decode/dflash.py:load_model"], "ValueError: it expects 5 states, and the target has 24 layers",
      "refused_flag"),
+    (["srt/speculative/dflash_utils.py:build"], "ValueError: layer selection wants 4 of them, and got 3, not enough",
+     "refused_flag"),
+    (["v1/spec_decode/eagle.py:propose", "torch/functional.py:embed"], "RuntimeError: forty words and more of a tensor",
+     "start_failed"),
     (["vllm/config/parallel.py:__post_init__"], "AssertionError: a partition of which nobody has ever heard",
      "refused_flag"),
     (["vllm/v1/worker/gpu_worker.py:init_device"], "AssertionError: local_world_size (2) exceeds the count (1)",
@@ -442,8 +448,24 @@ BY_PLACE = [
      "compile_failed"),
     (["cutlass/base_dsl/dsl.py:compile_and_cache"], "cutlass.base_dsl.common.DSLRuntimeError: DSLRuntimeError: ICE",
      "compile_failed"),
+    (["uvicorn/config.py:create_ssl_context", "x/ssl.py:load_cert_chain"], "TypeError: certfile should be a valid path",
+     "refused_flag"),
+    (["serve/options.py:read", "x/yaml/scanner.py:fetch_value"], "ScannerError: mapping values are not allowed here",
+     "refused_flag"),
+    (["openai/api_server.py:create_server_socket"], "OverflowError: bind(): port must be 0-65535, whatever it was",
+     "refused_flag"),
+    (["nimlib/profiles.py:select"], "NIMProfileIDNotFound: Could not match a profile in manifest at /opt/nim/x.yaml",
+     "kernel_unsupported"),
+    (["srt/x.py:get"], "RuntimeError: CUDA runtime error in cudaDeviceGetDefaultMemPool(&m): operation not supported",
+     "kernel_unsupported"),
+    (["ray/_private/worker.py:get"], "ray.exceptions.ActorDiedError: it died because its node has died. Node Id: ab12",
+     "peer_lost"),
     (["ray/_private/worker.py:init"], "ray.exceptions.AuthenticationError: no authentication token was found there",
      "ray_incomplete"),
+    (["tiktoken/load.py:read_file", "requests/adapters.py:send"], "requests.exceptions.ConnectionError: Max retries",
+     "model_missing"),
+    (["flashinfer/jit/env.py:<module>"], "RuntimeError: SM 12.x requires CUDA >= 12.9, and this is an older one of it",
+     "kernel_unsupported"),
     (["runai/utils.py:list", "botocore/auth.py:add_auth"], "NoCredentialsError: Unable to locate credentials, at all",
      "model_missing"),
     # Words by their class; the code is asked before.
@@ -500,13 +522,27 @@ def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
     assert verdict_of_end(1, read(said[0], said[2]), 0).verdict == "kernel_unsupported", "its frames are cut off"
 
 
-@pytest.mark.parametrize("place", ["reasoning/basic.py", "multimodal/media.py", "models/llama.py", "lmcache/v1/x.py"])
+@pytest.mark.parametrize(
+    "place",
+    ["reasoning/basic.py", "multimodal/media.py", "models/llama.py", "lmcache/v1/x.py", "v1/spec_decode/eagle.py"],
+)
 def test_code_that_a_request_runs_names_the_end_of_a_start_alone(place: str) -> None:
     said = "Traceback (most recent call last):", f'  File "/x/{place}", line 1, in __init__', "ValueError: forty words"
     log = new_log()
     log.serves()
     assert verdict_of_end(143, read(*said, log=log), 0).verdict == "killed"
     assert log.end is None and read(*said).end is not None
+
+
+@pytest.mark.parametrize("said", ["TimeoutError: a lookup took longer", "ValueError: CUDA error: misaligned address"])
+def test_a_server_that_served_on_after_an_error_was_ended_by_who_asked_for_it(said: str) -> None:
+    lines = "Traceback (most recent call last):", '  File "/x/vllm/v1/kv.py", line 1, in look', said
+    log = new_log()
+    log.serves()
+    assert verdict_of_end(143, read(*lines, log=log), 0).verdict == "killed"
+    assert verdict_of_end(1, log, 0).verdict in ("rank_silent", "kernel_fault")
+    read("(APIServer pid=1) EngineDeadError: See stack trace (above) for the root cause.", log=log)
+    assert verdict_of_end(143, log, 0).verdict != "killed", "its engine was gone"
 
 
 def test_a_server_that_kills_itself_after_an_error_was_not_killed() -> None:

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 else:
     Formats = str
 Size = Literal["small", "large"]
-class Nested: ...
+@config
+class Nested:
+    role: Size | None = None
+    mode: Size = "small"
+    amount: int = Field(default=1, ge=1)
+    wide: Size | str = "small"
+    made: int = field(init=False)
+    @field_validator("mode", mode="before")
+    def lower(cls, value): ...
+class Plain:
+    anything: int = 1
 class ModelConfig:
     max_model_len: int | None = None
     share: float = Field(default=0.9, gt=0)
@@ -45,6 +55,7 @@ class ModelConfig:
     token: bool | str | None = None
     names: list[str] | None = None
     nested: Nested = field(default_factory=Nested)
+    plain: Plain | None = None
     traces: list[Size] | None = None
     moe: Size = "small"
     @classmethod
@@ -83,6 +94,7 @@ class EngineArgs:
         group.add_argument("--token", **kw["token"])
         group.add_argument("--names", **kw["names"])
         group.add_argument("--nested", **kw["nested"])
+        group.add_argument("--plain", **kw["plain"])
         group.add_argument("--traces", **kw["traces"])
         group.add_argument("--moe", **moe_kw)
         group.add_argument("--rank", "-r", type=int, default=3)
@@ -132,7 +144,7 @@ def read(release: Path) -> dict[str, Any]:
     ("flag", "expected"),
     [
         ("--max-model-len", {"kind": "size"}),
-        ("--share", {"kind": "float", "default": 0.9}),
+        ("--share", {"kind": "float", "above": 0, "default": 0.9}),
         ("--size", {"kind": "text", "choices": ["large", "small"], "default": "small"}),
         ("--dtype", {"kind": "text", "choices": ["large", "small"], "open": True, "default": "auto"}),
         ("--quantization", {"kind": "text", "choices": ["None", "a", "b"]}),
@@ -143,6 +155,7 @@ def read(release: Path) -> dict[str, Any]:
         ("--token", {"kind": "optional"}),
         ("--names", {"kind": "list"}),
         ("--nested", {"kind": "json"}),
+        ("--plain", {"kind": "json"}),
         ("--traces", {"kind": "list", "open": True}),
         ("--moe", {"kind": "text", "choices": ["large", "small"], "default": "small", "fold": True}),
         ("--rank", {"kind": "int", "default": 3}),
@@ -158,6 +171,15 @@ def read(release: Path) -> dict[str, Any]:
 )
 def test_a_flag_is_read(release: Path, flag: str, expected: dict[str, Any]) -> None:
     assert read(release)["flags"][flag] == expected
+
+
+def test_the_keys_of_a_configuration_are_read_where_it_takes_no_others(release: Path) -> None:
+    assert read(release)["fields"] == {
+        "--nested.role": {"choices": ["None", "large", "small"]},
+        "--nested.mode": {"choices": ["large", "small"], "fold": True},
+        "--nested.amount": {"least": 1},
+        "--nested.wide": {},
+    }
 
 
 def test_aliases_negations_and_variables(release: Path) -> None:
@@ -179,7 +201,7 @@ def test_a_release_of_another_shape_is_told(release: Path) -> None:
 
 def flag(**fields: Any) -> vllm_cli.Tables:
     """A release with one flag, or with none."""
-    return {"negations": {}, "aliases": {}, "flags": {"--x": fields} if fields else {}, "environment": {}}
+    return {"negations": {}, "aliases": {}, "flags": {"--x": fields} if fields else {}, "fields": {}, "environment": {}}
 
 
 INT: dict[str, Any] = {"kind": "int"}
@@ -213,7 +235,10 @@ def test_of_a_flag_is_kept_what_changed(releases: list[vllm_cli.Tables], changes
 
 def test_a_release_more_changes_only_the_lines_of_what_it_changed(release: Path) -> None:
     old = read(release)
-    new = {**old, "flags": {**old["flags"], "--share": {"kind": "float", "default": 0.92}, "--new": {"kind": "int"}}}
+    new = {
+        **old,
+        "flags": {**old["flags"], "--share": {"kind": "float", "above": 0, "default": 0.92}, "--new": {"kind": "int"}},
+    }
     before, after = (
         vllm_cli.written(vllm_cli.joined(known)).splitlines()
         for known in ({"1.2.3": old}, {"1.2.3": old, "1.3.0": new})

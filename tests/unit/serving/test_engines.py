@@ -81,6 +81,13 @@ ENDED = (
     ("llama_cpp", "clip_init: failed to load model 'x': operator(): unable to find tensor v.blk.0", "model_incomplete"),
     ("llama_cpp", "gguf_init_from_reader: failed: invalid magic characters: 'x'", "model_incomplete"),
     ("llama_cpp", "clip_init: failed to load model '/x.gguf': load: failed to open /x.gguf", "model_incomplete"),
+    (
+        "llama_cpp",
+        "0.01.0.1 E load_model: the draft model '/d' is not compatible with the target model '/x'",
+        "refused_flag",
+    ),
+    ("llama_cpp", "0.01.0.1 E llama_adapter_lora_init: failed to apply lora adapter: bad shape", "refused_flag"),
+    ("llama_cpp", "error from HF API (https://hub.example/a/b), response code: 404, data: {}", "model_missing"),
     ("llama_cpp", "srv init: chat template parsing error: Unknown statement: generation", "refused_flag"),
     ("llama_cpp", "ggml/src/ggml-cuda/ggml-cuda.cu:3927: GGML_ASSERT(ok) failed", "kernel_fault"),
     ("llama_cpp", "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "memory_short"),

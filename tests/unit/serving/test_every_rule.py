@@ -66,6 +66,31 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--max-num-batched-tokens 128 --max-num-seqs 128"),
     ),
     "limit_below_one": (made("--max-num-seqs 0"), made("--max-num-seqs 1")),
+    "threshold_above_context": (
+        made("--max-model-len 8k --long-prefill-token-threshold 16384", version="0.28.0"),
+        made("--max-model-len 32k --long-prefill-token-threshold 16384", version="0.28.0"),
+    ),
+    "port_beyond": (made("--port 70000"), made("--port 65535")),
+    "optimization_unknown": (made("-O4"), made("-O3")),
+    "block_size_odd": (made("--block-size 17"), made("--block-size 1")),
+    "float16_refused": (made("--dtype half", quantization="mxfp4"), made("--dtype half")),
+    "kv_role_missing": (
+        made(f'{KV_TRANSFER} {{"kv_connector":"a"}}'),
+        made(f'{KV_TRANSFER} {{"kv_connector":"a","kv_role":"kv_both"}}'),
+    ),
+    "speculative_tensor_parallel": (
+        made(MTP.replace("}", ',"tensor_parallel_size":1}')),
+        made(MTP.replace("}", ',"draft_tensor_parallel_size":1}')),
+    ),
+    "speculative_no_tokens": (made(MTP.replace("mtp", "ngram")), made(MTP)),
+    "tls_without_certificate": (made("--ssl-keyfile /k"), made("--ssl-keyfile /k --ssl-certfile /c")),
+    "log_level_unknown": (made(**env(VLLM_LOGGING_LEVEL="VERBOSE")), made(**env(VLLM_LOGGING_LEVEL="debug"))),
+    "executor_unknown": (made("--distributed-executor-backend rays"), made("--distributed-executor-backend a.b.C")),
+    "experts_not_shared": (made("--enable-eplb", traits=MOE), made("--enable-eplb -ep", traits=MOE)),
+    "all2all_nvlink": (
+        made("--all2all-backend deepep_low_latency"),
+        made("--all2all-backend allgather_reducescatter"),
+    ),
     "batched_tokens_memory": (made("--max-num-batched-tokens 65536"), made("--max-num-batched-tokens 32768")),
     "profiling_unbounded": (
         made(model="google/gemma-4-26B-A4B-it"),

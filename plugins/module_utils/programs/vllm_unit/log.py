@@ -252,14 +252,17 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     verdict, __ = log.fault or ("", "")
     if code in (125, 126, 127):
         return _verdict_of_docker(code, _words_of_docker(log), log.config)
+    killed, asked = Failure("killed", f"{ended}: it was killed"), code == 128 + signal.SIGTERM
+    if asked and log.phase == "ready" and log.gone_since is None and not ooms:
+        return killed  # it went on serving after whatever it had logged
     if code == 2 or verdict == "refused_flag":
         return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
         return Failure("out_of_memory", f"{ended}; the kernel killed {ooms} processes meanwhile, for want of memory")
     raised = any(error.raised for error in list(log.errors.found))
     # SGLang kills itself after an error.
-    if not log.end and (code == 128 + signal.SIGTERM or (code == 128 + signal.SIGKILL and not raised)):
-        return Failure("killed", f"{ended}: it was killed")
+    if not log.end and (asked or (code == 128 + signal.SIGKILL and not raised)):
+        return killed
     if code - 128 in BY_SIGNAL and not (log.fault or raised):
         return Failure(BY_SIGNAL[code - 128], _with_cause(ended, log))
     return _verdict(ended, log)
