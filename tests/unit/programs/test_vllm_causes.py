@@ -668,7 +668,7 @@ def test_a_request_that_failed_long_ago_is_no_cause_of_an_end() -> None:
     ],
 )
 def test_what_a_client_asks_for_is_no_verdict_of_ours(words: str) -> None:
-    """vLLM 0.32.0, chat_completion/serving.py: it writes down the name of a model that there is not. One such request
+    """vLLM 0.32.0 writes down the name of a model that there is not, in its log of errors. One such request
     had the unit end a model that served, or name a fault of the hardware.
     """
     asked = (
