@@ -360,8 +360,9 @@ def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),
 ) -> None:
     """Show what the last check found. The page beside it, index.html, shows more."""
-    if path == Path("evidence/latest") and (not path.exists() or planted_above(path)):
-        path = home.evidence() / "latest"  # of `gb10 up`
+    ours = home.evidence() / "latest"  # of `gb10 up`
+    if path == Path("evidence/latest") and (planted_above(path) if path.exists() else ours.exists()):
+        path = ours
     file = path / "evidence.json" if path.is_dir() else path
     try:
         with effort.files():

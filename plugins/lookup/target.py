@@ -15,6 +15,10 @@ description:
     C(--limit), and names the groups that there are. Fails with C(--start-at-task), too.
   - A play knows extra variables and those of C(import_playbook), and no variable of the inventory.
 options:
+  _terms:
+    description: Variables that the command sets whose part the playbook is. Fails where one is missing.
+    type: list
+    elements: str
   gb10_hosts:
     description: The group or pattern.
     type: raw
@@ -55,5 +59,6 @@ class LookupModule(LookupBase):
             target.refuse_start(context.CLIARGS.get("start_at_task"))
             bounds.count_pipes_of_others()  # before Ansible forks
             own_action.guard_ansible()
+            target.require(terms, known)
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
         return [pattern]

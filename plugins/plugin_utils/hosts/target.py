@@ -47,6 +47,15 @@ def refuse_start(task: Any) -> None:
         )
 
 
+def require(names: Sequence[str], known: Mapping[str, Any]) -> None:
+    """Raise NoTarget where a command's part is played by itself."""
+    if missing := [name for name in names if name not in known]:
+        raise NoTarget(
+            f"{', '.join(missing)} is not set. This playbook is a part of a command of gb10, which sets it: the head "
+            "of the file names the command"
+        )
+
+
 def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, loader: DataLoader | None) -> None:
     """Raise NoTarget where the pattern, within --limit, matches no host. `groups`: Ansible's magic variable."""
     if not limit and isinstance(pattern, str) and groups.get(pattern):

@@ -105,10 +105,12 @@ def of_evidence(served: Mapping[str, Any]) -> Usage | None:
 
 def of_document(evidence: Mapping[str, Any]) -> list[Usage]:
     """Return the usage of each service that the evidence found serving."""
-    served = (
-        (cluster.get("name", ""), each) for cluster in evidence["clusters"] for each in judge.services_of(cluster)
+    return told_apart(
+        (cluster.get("name", ""), use)
+        for cluster in evidence["clusters"]
+        for each in judge.services_of(cluster)
+        if (use := of_evidence(each))
     )
-    return told_apart((cluster, use) for cluster, each in served if (use := of_evidence(each)))
 
 
 def told_apart(uses: Iterable[tuple[str, Usage]]) -> list[Usage]:

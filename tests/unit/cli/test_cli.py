@@ -168,7 +168,7 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
         if task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
     )
     assert refusing == {"converge": 3, "undo": 2, "wish": 2, "services": 1, "fetch": 1, "reboot": 3, "benchmark": 2,
-                        "retire": 3, "power_refuse": 3}  # fmt: skip
+                        "retire": 2, "power_refuse": 3}  # fmt: skip
     for name in refusing:
         for task in tasks[name]:
             refuses = task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
@@ -874,6 +874,16 @@ def test_no_option_no_word() -> None:
     assert order_of() == ""
     assert order_of(check=True) == "--check"
     assert order_of(diff=True) == "--diff"
+
+
+def test_where_no_evidence_is_the_place_that_the_docs_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was that of `gb10 up` alone, which a fleet with an inventory of its own never has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert "evidence/latest is not there" in " ".join(CLI.invoke(cli.app, ["evidence"]).output.split())
+    assert "gb10-fleet/evidence" not in CLI.invoke(cli.app, ["evidence"]).output
 
 
 def test_the_evidence_shows_what_the_page_shows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def test_who_is_unreachable_to_ansible_is_unreachable_to_us(
     kinds = ("away", "key") if playbook in ON_A_HOST else ("away", "key", "ok")
     fleet = {kind: {"ansible_host": f"kind-{kind}"} for kind in kinds}
     roles = ["vllm"] if playbook in ON_A_HOST else VARIABLES["gb10_roles"]
-    play = f"- ansible.builtin.import_playbook: gb10.fleet.{playbook}\n"
+    of_the_command = {name: VARIABLES[name] for name in ("gb10_wish", "gb10_image")}
+    play = f"- ansible.builtin.import_playbook: gb10.fleet.{playbook}\n  vars: {json.dumps(of_the_command)}\n"
     ours = plays.play(fleet, play, **{**VARIABLES, "gb10_roles": roles})
     assert ours[0] == rc, ours[1]
     found = recap(ours[1])

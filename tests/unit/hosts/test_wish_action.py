@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_a_host_that_refuses_or_is_silent_keeps_its_own_cluster_as_it_is(run: Ru
     one = {"hosts": {"spark-serving": {}, f"spark-{kind}": {}}, "vars": {"gb10_cluster": "one"}}
     (run.tmp_path / "one.yml").write_text(yaml.safe_dump({"one": one}))
     kinds = ("serving", kind, "later")
-    rc, output = run.play(yaml.safe_dump([play]), "-i", "one.yml", kinds=kinds, gb10_wish=STOP)
+    rc, output = run.play(yaml.safe_dump([play]), "-e", json.dumps({"gb10_wish": STOP}), "-i", "one.yml", kinds=kinds)
     assert rc != 0
     done = [request for request in run.requests if not request["check"]]
     tally("a host that fails ends a stop for other clusters", 1, int(len(done) != 1))
@@ -83,7 +84,7 @@ def test_the_first_host_of_a_cluster_says_the_end_of_its_own_cluster_alone(run: 
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
     wanted = {"Refuse what cannot be done, before anything changes on any host", "Have it stand still, or start it"}
     play["tasks"] = [task for task in play["tasks"] if task["name"] in wanted]
-    rc, output = run.play(yaml.safe_dump([play]), kinds=("serving", "later"), gb10_wish=STOP)
+    rc, output = run.play(yaml.safe_dump([play]), "-e", json.dumps({"gb10_wish": STOP}), kinds=("serving", "later"))
     assert rc == 0, output
     ends = {request["wish"]["until"] for request in run.requests if not request["check"]}
     assert ends == {"2026-11-24T06:00:00Z", "2026-11-25T08:00:00Z"}
@@ -101,7 +102,7 @@ def test_a_host_that_fails_late_keeps_no_other_one_from_its_requests(run: Run) -
         for kind, task in zip(kinds, late, strict=True)
     ]
     play["tasks"].append({"ansible.builtin.debug": {"msg": "the end of {{ inventory_hostname }}"}})
-    rc, output = run.play(yaml.safe_dump([play]), kinds=("serving", *kinds), gb10_wish=STOP)
+    rc, output = run.play(yaml.safe_dump([play]), "-e", json.dumps({"gb10_wish": STOP}), kinds=("serving", *kinds))
     assert rc != 0 and "the end of spark-serving" in output, output
 
 

@@ -169,6 +169,13 @@ def test_a_way_out_is_a_command_that_exists() -> None:
         assert not vague.search(text(path)), f"{path}: say the command"
 
 
+def test_a_command_that_a_playbook_offers_is_for_the_inventory_of_the_run() -> None:
+    """Without `-i` it would work on the inventory that `gb10 up` wrote, which may be another one."""
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        for said in re.findall(r"Fix: [^\"]*?\bgb10 [a-z]+ [^\"]*", path.read_text(encoding="utf-8")):
+            assert "-i INVENTORY" in said, f"{path.name}: {said}"
+
+
 _TASK_WORDS = {
     "always", "any_errors_fatal", "args", "async", "become", "become_user", "block", "changed_when", "check_mode",
     "connection", "delay", "delegate_facts", "delegate_to", "diff", "environment", "failed_when", "ignore_errors",

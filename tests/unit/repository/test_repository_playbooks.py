@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.services import MOST_SERVICES
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import file_step
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import file_step, target
 
 from scripts.gates import ROOT
 from tests.support.attacker import tally
 
 BOUNDED = "{{ lookup('gb10.fleet.target') }}"
+_NEEDS = re.compile(r", '(gb10_\w+)'")  # what the command sets whose part the playbook is
 
 
 def unbounded(paths: Iterable[Path]) -> list[str]:
@@ -25,7 +27,7 @@ def unbounded(paths: Iterable[Path]) -> list[str]:
         path.stem
         for path in sorted(paths)
         for play in yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "ansible.builtin.import_playbook" not in play and play.get("hosts") != BOUNDED
+        if "ansible.builtin.import_playbook" not in play and _NEEDS.sub("", str(play.get("hosts"))) != BOUNDED
     ]
 
 
@@ -33,6 +35,23 @@ def test_every_play_takes_its_hosts_by_the_bounded_lookup() -> None:
     playbooks = [ROOT / "site.yml", *(ROOT / "playbooks").glob("*.yml")]
     assert len(playbooks) > 20
     assert unbounded(playbooks) == []
+
+
+def test_a_part_of_a_command_that_is_played_by_itself_says_what_it_lacks() -> None:
+    """It was told that a variable is undefined, or to set it in the inventory, or nothing: the task had `no_log`."""
+    made = {"gb10_plan", "gb10_explained"}  # by a task of the same play
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        text = re.sub(r"(?m)(^|\s)#.*", "", path.read_text(encoding="utf-8"))
+        used = {*re.findall(r"\b(gb10_[a-z_]+[a-z])\b(?!\.fleet)", text)} - {*catalog.declared_variables().variables}
+        spared = {
+            name
+            for name in used
+            if re.search(rf"\b{name}\b[\w.]* (\| default|is defined)|default\({name}\b|'{name}'", text)
+        }
+        needs = {*_NEEDS.findall(text)}
+        assert used - spared - made <= needs <= used, path.name
+    with pytest.raises(target.NoTarget, match=r"^gb10_b is not set\. This playbook is a part of a command of gb10"):
+        target.require(["gb10_a", "gb10_b"], {"gb10_a": 1})
 
 
 def test_a_play_with_hosts_of_its_own_is_named(tmp_path: Path) -> None:
