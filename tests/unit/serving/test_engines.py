@@ -160,6 +160,18 @@ if __name__ == "__main__":
 """
 
 
+def test_no_engine_runs_what_another_one_has_compiled() -> None:
+    """What is compiled is code: the container of one service would read the key of the other."""
+    plans = made({f"s{number}": entry(name, port=8001 + number) for number, name in enumerate(EXAMPLES)})
+    written = [
+        each.argv[at + 1].partition(":")[0]
+        for each in plans.values()
+        for at, word in enumerate(each.argv)
+        if word == "--volume" and not each.argv[at + 1].endswith(":ro")
+    ]
+    assert len(written) == len(plans) == len(set(written))
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_key_is_held_by_root_whatever_user_the_image_names(name: str) -> None:
     """A login with the number of that user reads the environment of its processes."""
