@@ -32,7 +32,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
     command,
     counted,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import configuration, fingerprint
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import (
+    configuration,
+    fingerprint,
+    its_own,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
     Tell,
@@ -152,7 +156,7 @@ class Files:
 
     def read(self) -> dict[str, Any]:
         """What this host has. `pull`: neither under our name nor under its own."""
-        image = self.inspect(self.name)
+        image = its_own(self.inspect(self.name), self.image)
         said: dict[str, Any] = {
             "image": None,
             **self.held(),

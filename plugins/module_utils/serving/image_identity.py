@@ -9,6 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.before_start import OF_A_CONTAINER
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
+
+_BEGIN = len("sha256:") + 12  # what of a digest is in the name that a host gives an image
+
+
+def its_own(image: dict[str, Any] | None, wanted: str) -> dict[str, Any] | None:
+    """The image that has our name for `wanted`. FilesError where it is one whose digest only begins alike."""
+    digest = wanted.partition("@")[2]
+    held = [str(each).partition("@")[2] for each in (image or {}).get("RepoDigests") or []]
+    if digest and digest not in held and any(each[:_BEGIN] == digest[:_BEGIN] for each in held):
+        text = f"an image whose digest begins as that of {wanted} has its name here: {', '.join(held)}"
+        raise FilesError("image_differs", text, "take another build of one of the two: somebody made them alike")
+    return image
 
 
 def fingerprint(image: Mapping[str, Any]) -> str:

@@ -80,6 +80,23 @@ def test_an_account_of_nobody_knows_which_registry_goes_to_none(other: dict[str,
     assert {each.name for each in vllm.plan(seen).services if each.registry_login} == logs_in
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "refused"),
+    [
+        ("a/x@sha256:" + "0" * 64, "b/y@sha256:" + "0" * 12 + "1" * 52, True),
+        ("a/x@sha256:" + "0" * 64, "mirror.example/x@sha256:" + "0" * 64, False),  # the same one
+        ("a/x@sha256:" + "0" * 64, "a/x@sha256:" + "1" * 64, False),
+        ("a/x:1", "a-x:1", True),
+        ("a/x:1", "a/x:1", False),
+    ],
+)
+def test_two_images_that_a_host_would_call_alike_are_refused(one: str, two: str, refused: bool) -> None:
+    """Nobody pulled the second one: the first one's container ran in its place, and with its key."""
+    entries = {"chat": CHAT | {"image": one, "allow_tag": True}, "embed": EMBED | {"image": two, "allow_tag": True}}
+    told = [text for text in vllm.plan(view(entries)).refusals if "would be called as" in text]
+    assert bool(told) is refused
+
+
 def test_an_entry_overlays_the_host_but_takes_nothing_of_its_model() -> None:
     of_the_host = {
         "vllm_model": "openai/gpt-oss-120b", "vllm_served_model_name": "big", "vllm_model_revision": "v1",

@@ -32,7 +32,7 @@ def flags(**entry: Any) -> str:
 def test_without_the_variable_all_is_as_before() -> None:
     plan = alone()
     assert plan.warm is None and plan.program["warm"] is None
-    assert f"{vllm_container.COMPILED}:/root/.cache" in plan.argv and "VLLM_CACHE_ROOT" not in str(plan.argv)
+    assert f"{vllm_container.COMPILED}/vllm:/root/.cache" in plan.argv and "VLLM_CACHE_ROOT" not in str(plan.argv)
 
 
 def test_with_it_the_container_writes_to_its_own_layer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, verdict_of_end
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters, services
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.engine_metrics import in_names_of_vllm
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import wanted
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import way_out
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import rules
@@ -167,6 +169,31 @@ if __name__ == "__main__":
     child = multiprocessing.get_context("spawn").Process(target=tell)
     child.start(), child.join()
 """
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_client_that_ends_a_model_names_no_hardware(name: str) -> None:
+    """llama.cpp prints a grammar that it refuses, line by line; a nested one then overflows its stack."""
+    words = ["CUDA error: uncorrectable ECC error encountered", "NCCL WARN NET/IB : Got completion with error 12"]
+    words += ["x: Read-only file system", "Traceback (most recent call last):", "RuntimeError: GPU is lost"]
+    log = Log(parse_config(json.dumps(made({"own": entry(name)})["own"].program)), [])
+    log.serves()
+    for word in words:
+        log.feed(word)
+    end = verdict_of_end(128 + signal.SIGSEGV, log, 0)
+    assert end.verdict == "kernel_fault" and "reboot" not in way_out(end.verdict, "unit")
+
+
+def test_no_engine_runs_what_another_one_has_compiled() -> None:
+    """What is compiled is code: the container of one service would read the key of the other."""
+    plans = made({f"s{number}": entry(name, port=8001 + number) for number, name in enumerate(EXAMPLES)})
+    written = [
+        each.argv[at + 1].partition(":")[0]
+        for each in plans.values()
+        for at, word in enumerate(each.argv)
+        if word == "--volume" and not each.argv[at + 1].endswith(":ro")
+    ]
+    assert len(written) == len(plans) == len(set(written))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

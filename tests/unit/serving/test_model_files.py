@@ -624,6 +624,18 @@ def test_a_source_that_is_itself_damaged_is_said(tmp_path: Path, giver: host_fil
     assert own.read()["model"] is None
 
 
+def test_an_image_whose_digest_only_begins_alike_is_not_taken_for_the_pinned_one(tmp_path: Path) -> None:
+    pinned, other = (f"x/y@sha256:{'0' * 12}{digit * 52}" for digit in "12")
+    docker = Docker({"gb10-fleet/vllm:1": image() | {"RepoDigests": [other]}})
+    own = host(tmp_path, "a", docker, image=pinned)
+    with pytest.raises(transfer_errors.FilesError, match="image_differs: an image whose digest begins as that of x/y@"):
+        own.read()
+    docker.images["gb10-fleet/vllm:1"]["RepoDigests"] = [other, pinned.replace("x/y", "mirror/y")]
+    assert own.read()["image"]
+    docker.images["gb10-fleet/vllm:1"]["RepoDigests"] = ["x/y@sha256:" + "3" * 64]  # a list of platforms has its own
+    assert own.read()["image"]
+
+
 @needs_rsync
 def test_another_image_under_the_name_is_taken_away_again(
     tmp_path: Path, giver: host_files.Files, daemon: Daemon

@@ -263,7 +263,8 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     # SGLang kills itself after an error.
     if not log.end and (asked or (code == 128 + signal.SIGKILL and not raised)):
         return killed
-    if code - 128 in BY_SIGNAL and not (log.fault or raised):
+    # Of one that served, the last errors may be a client's words: llama.cpp prints a grammar that it refuses.
+    if code - 128 in BY_SIGNAL and (log.phase == "ready" or not (log.fault or raised)):
         return Failure(BY_SIGNAL[code - 128], _with_cause(ended, log))
     return _verdict(ended, log)
 

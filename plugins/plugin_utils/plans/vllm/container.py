@@ -15,7 +15,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models a
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine, Start
 
-# What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
+# What containers that serve fetched files may write to on the host, each to a folder of its service, which Docker makes
+# there. One for all would be code of each in all the others.
 COMPILED = "/var/cache/gb10-compiled"
 # Said, because an image may have another home directory than /root.
 HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
@@ -85,7 +86,7 @@ def files(settings: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> 
     return [
         *(("--env-file", names.gid_file) if gid else ()),
         *(("--env-file", names.secrets) if secrets else ()),
-        *_cache(settings),
+        *_cache(settings, names),
         *(word for mount in settings.vllm_mounts for word in ("--volume", mount)),
         *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if settings.by_ray else ()),
         *(
@@ -96,11 +97,11 @@ def files(settings: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> 
     ]
 
 
-def _cache(settings: VllmSettings) -> list[str]:
+def _cache(settings: VllmSettings, names: Names) -> list[str]:
     """Fetched models are there to be read: what a container changed in them, the next one would serve."""
     if not settings.vllm_fetch:
         return ["--volume", f"{settings.vllm_cache_directory}:/root/.cache"]
-    compiled = [] if settings.warm else ["--volume", f"{COMPILED}:/root/.cache"]
+    compiled = [] if settings.warm else ["--volume", f"{COMPILED}/{names.stem}:/root/.cache"]
     return [*compiled, "--volume", models(settings)]
 
 

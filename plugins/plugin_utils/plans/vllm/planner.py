@@ -47,6 +47,7 @@ def plan(view: View) -> VllmPlan:
             *vllm_ports.refusals(view, plans),
             *(sets.mistakes if _only_short(plans) else vllm_budget.refusals(view, plans, sets)),
             *_never_asked(view, plans),
+            *_called_alike(plans),
             *vllm_warm.shared(expanded),
         ),
         joint_refusals=tuple(_named(plans, "joint_refusals")),
@@ -60,6 +61,18 @@ def plan(view: View) -> VllmPlan:
         resting=tuple(sets.resting([each.name for each in plans])),
         reserve_gib=vllm_budget.reserve_gib(),
     )
+
+
+def _called_alike(plans: tuple[ServicePlan, ...]) -> Iterator[str]:
+    """A host calls an image by the beginning of its digest, and another one that begins so would be taken for it."""
+    images: dict[str, str] = {}
+    for each in plans:
+        first = images.setdefault(each.image_name, each.files.image)
+        if first != each.files.image and first.partition("@")[2] != (each.files.image.partition("@")[2] or None):
+            yield (
+                f"{each.name}: its image {each.files.image} would be called as {first} on the host "
+                f"({each.image_name}). Take another build of one of the two."
+            )
 
 
 def _never_asked(view: View, plans: tuple[ServicePlan, ...]) -> Iterator[str]:
