@@ -541,7 +541,8 @@ def test_a_server_that_served_on_after_an_error_was_ended_by_who_asked_for_it(sa
     log.serves()
     assert verdict_of_end(143, read(*lines, log=log), 0).verdict == "killed"
     assert verdict_of_end(1, log, 0).verdict in ("rank_silent", "kernel_fault")
-    read("(APIServer pid=1) EngineDeadError: See stack trace (above) for the root cause.", log=log)
+    gone = "EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
+    read(f"(APIServer pid=1) vllm.v1.engine.exceptions.{gone}", log=log)
     assert verdict_of_end(143, log, 0).verdict != "killed", "its engine was gone"
 
 
