@@ -108,9 +108,7 @@ class Files:
         self.fetch: bool = said["fetch"]
         self.environment: Mapping[str, str] = said["environment"]
         self.folder = self.cache / name_of(self.model)
-        self.state = state
-        self.tell = tell
-        self.run = run or command
+        self.state, self.tell, self.run = state, tell, run or command
         self.listens, self.load = listening.listens, load
         self.part = "model"
         self.beside: dict[str, str] = {}  # folders that are offered besides, by the names of their modules
@@ -421,11 +419,10 @@ class Files:
         for other in self.archives.glob("*.tar"):  # half of an image that nobody wants any more
             if other != path:
                 other.unlink()
-        way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
         one_disk = DOCKER.exists() and self.state.stat().st_dev == DOCKER.stat().st_dev
-        need_room(self.state, size * (1 + one_disk) - bytes_of(path), self.image, way_out)
-        need_room(DOCKER, size, f"{self.image}, unpacked,", way_out)
+        need_room(self.state, size * (1 + one_disk) - bytes_of(path), self.image, "free some space there")
+        need_room(DOCKER, size, f"{self.image}, unpacked,", "free some space there")
         self.tell(f"image from {peer.address}", 0, size)
         for __ in range(TRIES):
             self.copy(peer, "image", [path.name], self.archives, lambda: bytes_of(path), size)
