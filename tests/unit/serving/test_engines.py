@@ -234,7 +234,14 @@ def test_rules_of_sglang_s_key() -> None:
         ),
         *(
             ("llama_cpp", flags, "runs programs in its container")
-            for flags in ("--tools all", "--agent", "-ag", "--mcp-servers-json {}", "--webui-mcp-proxy --no-slots")
+            for flags in (
+                "--tools all",
+                "--agent",
+                "-ag",
+                "--mcp-servers-json {}",
+                "--webui-mcp-proxy --no-slots",
+                "--mcp_servers_json=x",
+            )
         ),
         ("sglang", "--tokenizer-worker-num 1", ""),
         ("sglang", "--tokenizer-worker-num 1 --tokenizer-mode auto", ""),
