@@ -59,6 +59,6 @@ class LookupModule(LookupBase):
             target.refuse_start(context.CLIARGS.get("start_at_task"))
             bounds.count_pipes_of_others()  # before Ansible forks
             own_action.guard_ansible()
-            target.require(terms, known)
             target.check(pattern, known.get("groups", {}), known.get("ansible_limit"), self._loader)
+            target.require(terms, known)
         return [pattern]
