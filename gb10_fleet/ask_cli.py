@@ -26,6 +26,7 @@ app = typer.Typer()
 
 _UNIT = re.compile(r"gb10-vllm(-[a-z0-9][a-z0-9-]*)?\.service\Z")
 _LONGEST = 2**16  # bytes of one line of a log
+_NAMED = 3  # of the other hosts that have a log
 
 
 @app.command(cls=NoLists)
@@ -171,7 +172,11 @@ def _one(order: Order, service: str | None, *, serving: bool) -> Row:
         _end(f"which one? Name the service behind the question: {', '.join(names)}", order)
     for line in told(report):  # whoever gave no answer may be the one that is meant
         print(printable(by_name(order, line)), file=sys.stderr)
-    return min(mine, key=lambda row: (not row.runs, row.rank))
+    first, *others = sorted(mine, key=lambda row: (not row.runs, row.rank))
+    if others and not serving:
+        also = ", ".join(row.host for row in others[:_NAMED]) + (" and others" if others[_NAMED:] else "")
+        print(printable(f"{names[0]} is also on {also}: --limit chooses"), file=sys.stderr)
+    return first
 
 
 def _not_theirs(row: Row, theirs: Mapping[str, Iterable[str]]) -> str:

@@ -346,7 +346,7 @@ def test_logs_come_from_the_first_host_and_are_cleaned(talk: Any, capfd: pytest.
     fleet = Fleet(pair, {"command": shown, "key": ""})
     result = talk(fleet, "logs", "chat", "--lines", "7", "--no-follow")
     assert (result.exit_code, result.stdout) == (0, "one\\x1b[2J\ntwo\n")
-    assert fleet.orders[1].limit == "b"
+    assert fleet.orders[1].limit == "b" and "chat is also on a: --limit chooses" in result.stderr
     command = fleet.orders[1].variables["gb10_way"]["command"]
     assert "--lines=7 --unit=gb10-vllm-chat.service" in command and "--follow" not in command
     talk(fleet, "logs", "chat")
