@@ -843,7 +843,7 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
     evidence_table.show(proof(), console, Path("index.html"))
     text = console.export_text()
     assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
-    assert "spark-b: disk_full: no [space]\\tleft\n    Fix: free it\n" in text and "{" not in text
+    assert "spark-b: disk_full: no [space] left\n    Fix: free it\n" in text and "{" not in text
 
 
 @pytest.mark.parametrize("name", documents())
