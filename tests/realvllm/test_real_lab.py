@@ -144,7 +144,7 @@ def test_a_rollout_over_both_replicas_loses_no_request(
 def test_an_engine_that_is_killed_is_noticed(lab: RealFleet, capsys: pytest.CaptureFixture[str]) -> None:
     """So what the tests above count can be seen at all. The last test: the replica stays down.
 
-    Not by a stop: from the closed door to the signal by Docker's stand-in a stream of the taught model comes to its end.
+    Not by a stop: between the closed door and the signal by Docker's stand-in, a stream of that model comes to its end.
     """
     lab.all_ready()
     caller = Caller(lab.asked(clients=["stream"] * 8, lengths=[96]))  # one is under way at any moment
