@@ -21,7 +21,8 @@ def carry_out(
 ) -> dict[str, Any]:
     """One step that changes something; `secret` is the token of the hub or the password between hosts."""
     os.umask(0o022)  # the daemon and the model's server read what is written here
-    files = Files(request["files"], tell, load=load)
+    files = Files(request["files"], tell)
+    files.load = load
     if step == "download":
         move = bool(request.get("move"))
         changed = files.download(secret, request.get("pin"), move)

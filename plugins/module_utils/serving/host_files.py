@@ -84,18 +84,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Files:
-    """Image and model of one host. `run` starts commands, `load` gives an archive to Docker; the folders are the real
-    ones, except in tests."""
+    """Image and model of one host. `run` starts commands; the folders are the real ones, except in tests."""
 
-    def __init__(
-        self,
-        said: Mapping[str, Any],
-        tell: Tell,
-        run: Command | None = None,
-        load: Callable[[Path, str], None] | None = None,
-        *,
-        state: Path = STATE,
-    ) -> None:
+    def __init__(self, said: Mapping[str, Any], tell: Tell, run: Command | None = None, *, state: Path = STATE) -> None:
         self.image: str = said["image"]
         self.name: str = said["name"]
         self.model: str = said["model"]
@@ -109,7 +100,8 @@ class Files:
         self.state = state
         self.tell = tell
         self.run = run or command
-        self.listens, self.load = listening.listens, load
+        self.listens = listening.listens
+        self.load: Callable[[Path, str], None] | None = None  # gives Docker the image of an archive, under a name
         self.part = "model"
         self.beside: dict[str, str] = {}  # folders that are offered besides, by the names of their modules
         self.draft: Files | None = None
@@ -142,8 +134,9 @@ class Files:
     def arriving(self) -> Iterator[int]:
         """Where blobs of the model arrive. What other models left half goes, and all of it when this one is whole."""
         private_folder(self.stage)
-        for other in {*(self.stage / name_of("")).parent.glob("models--*")} - {self.stage / name_of(self.model)}:
-            shutil.rmtree(other)
+        for other in (self.stage / name_of("")).parent.glob("models--*"):
+            if other.name != self.folder.name:
+                shutil.rmtree(other)
         with opened(self.stage, f"{name_of(self.model)}/blobs", make=True) as descriptor:
             yield descriptor
         shutil.rmtree(self.stage / "huggingface")
@@ -415,8 +408,9 @@ class Files:
             raise ValueError("this is no fingerprint of an image")
         private_folder(private_folder(self.state) / self.archives.name)
         path = self.archive(mark)
-        for other in {*self.archives.glob("*.tar")} - {path}:  # half of an image that nobody wants any more
-            other.unlink()
+        for other in self.archives.glob("*.tar"):  # half of an image that nobody wants any more
+            if other != path:
+                other.unlink()
         way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
         one_disk = DOCKER.exists() and self.state.stat().st_dev == DOCKER.stat().st_dev

@@ -128,15 +128,15 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
 def _whole(files: Files, spent: Budget, doubts: dict[str, None]) -> Fields:
     """The configuration, where it is one of a language model."""
     whole = _filled(_json(files, "config.json", spent, doubts))
-    other = next((_OTHERS[name] for name in _OTHERS if name in files.names()), "") if whole is None else ""
-    if other or (whole is not None and whole.has("_diffusers_version")):
-        raise FactsError(f"{files.source} is no language model, but {other or _DIFFUSION}")
-    if whole is None:
-        raise FactsError(
-            f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
-            "hand (--facts FILE)"
-        )
-    return whole
+    if whole is not None and not whole.has("_diffusers_version"):
+        return whole
+    other = _DIFFUSION if whole is not None else next((_OTHERS[name] for name in _OTHERS if name in files.names()), "")
+    if other:
+        raise FactsError(f"{files.source} is no language model, but {other}")
+    raise FactsError(
+        f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by hand "
+        "(--facts FILE)"
+    )
 
 
 def _text(whole: Fields, inner: Fields) -> Fields:

@@ -27,14 +27,8 @@ _INT4 = {
 
 # Formats whose makers leave attention and its like as they were, unless they say what they left out.
 PARTIAL = ("nvfp4", "mxfp4", "int4")
-_ENTIRE = (
-    "bitsandbytes",
-    "hqq",
-    "torchao",
-    "auto-round",
-    "auto_round",
-    "fp_quant",
-)  # tools that leave nothing as it was, unless they say so
+# Tools that leave nothing as it was, unless they say so.
+_ENTIRE = ("bitsandbytes", "hqq", "torchao", "auto-round", "auto_round", "fp_quant")
 _LEFT_OUT = ("ignore", "ignored_layers", "exclude", "exclude_modules", "modules_to_not_convert", "skip_modules")
 # Parts of a model by words in the names of its modules; the first that fits. Encoders, tables and routers are in none.
 _PARTS = (
@@ -187,7 +181,7 @@ def _formats(said: Fields, config: Fields) -> Iterator[str]:
     elif method in _INT4:
         floats = "fp" in said.text("data_type").lower()  # of AutoRound: int, mx_fp, nv_fp4_with_static_gs, fp8, ...
         whole = _INT4[method] if bits == 4 else "int8" if bits == 8 else "other"
-        yield _scheme("float", int(bits), 32 * (said.data.get("group_size") == 32)) if floats else whole
+        yield _scheme("float", int(bits), 32 if said.data.get("group_size") == 32 else 0) if floats else whole
         if extra := said.child("extra_config"):
             yield from _extra(extra)
     else:
