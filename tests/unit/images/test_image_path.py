@@ -166,7 +166,9 @@ def built(own: Docker, tmp_path: Path) -> dict[str, Any]:
 def files(own: Docker, tmp_path: Path, host: str, image: str) -> host_files.Files:
     """What `model_files` does with the image of this service on a host."""
     said = dict(vars(service(image).files)) | {"cache": str(tmp_path / host / "cache"), "fetch": False, "draft": None}
-    return host_files.Files(said, quiet, own, own.load, state=tmp_path / host / "state")
+    made = host_files.Files(said, quiet, own, state=tmp_path / host / "state")
+    made.load = own.load
+    return made
 
 
 def service(image: str) -> Any:
