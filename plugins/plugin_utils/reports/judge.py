@@ -229,11 +229,14 @@ def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, 
     faults = [result["fault"] for result in both if result["fault"]]
     cause = verdicts.cause(faults, [result.get("perftest") for result in both])
     faulty = next((result for result in both if result["fault"] is cause), both[0])
+    words = [f"{faulty['host']}: {cause['text']}"] if cause else []
+    if cause and cause["name"] in verdicts.CONSEQUENCES:  # what the other end says is then the next question
+        words += [f"{end['host']}: {(end['fault'] or {}).get('text', 'no fault')}" for end in both if end is not faulty]
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
     return verdicts.MeasuredRail(
         netdev=netdev,
         gbps=None if cause else figures.get("gbps"),
-        fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,
+        fault={**cause, "text": "; ".join(words)} if cause else None,
         ends=read,
         mtu=figures.get("mtu"),
         latency_us=next((us for result in both if (us := result.get("latency_us"))), None),

@@ -39,6 +39,31 @@ with open("%s") as file:
     heard = json.load(file)[module.params["host"]]
 module.exit_json(changed=False, heard=heard, mute=[], token=module.params["token"])
 """
+# Which fault each end of the first rail has, call by call; the figures of the second one say which call it was.
+BANDWIDTH = """#!/usr/bin/python
+import json, os
+from dataclasses import asdict
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Report
+module = AnsibleModule({"tests": {"type": "list", "elements": "dict"}}, supports_check_mode=True)
+tests = module.params["tests"]
+faults = {}
+if os.path.exists("%s"):
+    with open("%s") as file:
+        faults = json.load(file)
+calls = "%s." + tests[0]["end"]
+number = os.path.exists(calls) and os.path.getsize(calls)
+with open(calls, "a") as file:
+    file.write("x")
+blank = dict(fault=None, latency_us=None, state="ok", counters={}, perftest="6.24", command=[], attempts=1, output="")
+blank["listening_after_s"] = None
+figures = asdict(Report(97.0 + number, 65536, 9000, 4, 4096, 3, *[None] * 4))
+results = [{**blank, **test, "figures": {**figures, "gbytes_per_s": 12.2}} for test in tests]
+name = faults.get(tests[0]["end"], [None])[number]
+if name:
+    results[0].update(state="failed", figures=None, fault={"name": name, "text": "seen", "way_out": "do"})
+module.exit_json(changed=False, version="6.24", tests=results)
+"""
 
 
 @pytest.fixture
@@ -49,9 +74,11 @@ def plays(tmp_path: Path) -> Plays:
     (plugins / "modules").unlink()
     (plugins / "modules").mkdir()
     for path in real.iterdir():
-        if path.suffix == ".py" and path.name != "rail_neighbours.py":
+        if path.suffix == ".py" and path.name not in ("rail_neighbours.py", "ib_write_bw.py"):
             (plugins / "modules" / path.name).symlink_to(path)
     (plugins / "modules/rail_neighbours.py").write_text(NEIGHBOURS % (tmp_path / "heard.json"))
+    said = tmp_path / "faults.json"
+    (plugins / "modules/ib_write_bw.py").write_text(BANDWIDTH % (said, said, tmp_path / "calls"))
     wired(plays)
     return plays
 
@@ -163,3 +190,26 @@ def test_the_proof_of_a_pair_surveys_its_rails_in_one_call(plays: Plays) -> None
         assert hosts[name]["heard"] == [] and len(hosts[name]["pings"]) == 2
         assert {ping["ok"] for ping in hosts[name]["pings"]} == {False}
         assert [rail["netdev"] for rail in hosts[name]["gids"]["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "calls", "kept"),
+    [
+        ([None, None], ["peer_died", None], 2, [None, None]),
+        (["died", "died"], ["peer_died", "peer_died"], 2, ["died", "peer_died"]),
+        (["peer_died"], ["retry_exceeded"], 1, ["peer_died", "retry_exceeded"]),
+    ],
+)
+def test_a_test_that_ended_without_a_word_is_measured_again_by_both_hosts(
+    plays: Plays, server: list[str | None], client: list[str | None], calls: int, kept: list[str | None]
+) -> None:
+    """What says something of the fabric is a result, and a second one that broke as well is kept."""
+    pair(plays, live=True)
+    (plays.tmp_path / "faults.json").write_text(json.dumps({"server": server, "client": client}))
+    _rc, output = plays.play(BOTH, VALIDATE, **{**PAIR, "gb10_roles": ["fabric"]})
+    assert {len((plays.tmp_path / f"calls.{end}").read_text()) for end in ("server", "client")} == {calls}, output
+    hosts = json.loads((plays.tmp_path / "evidence/latest/evidence.json").read_text())["hosts"]
+    found = [hosts[name]["bandwidth"] for name in BOTH]
+    assert [first["fault"] and first["fault"]["name"] for first, _second in found] == kept
+    assert [second["figures"]["gbps"] for _first, second in found] == [97.0 + calls - 1] * 2
+    assert ("peer_died, seen" in output) == (client[0] == "peer_died"), "the first one is said as well"

@@ -140,7 +140,15 @@ def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
     fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}
     hosts["spark-b"]["bandwidth"][0].update(state="failed", figures=None, fault=fault)
     [reason] = build(hosts)["reasons"]
-    assert "spark-b: the test did not end in time" in reason["text"]
+    assert "spark-b: the test did not end in time; spark-a: no fault" in reason["text"]
+    died = {**fault, "name": "peer_died", "text": "the other end went away"}
+    hosts["spark-a"]["bandwidth"][0].update(state="failed", figures=None, fault=died)
+    [reason] = build(hosts)["reasons"]
+    ends = ["spark-a: the other end went away", "spark-b: the test did not end in time"]
+    assert all(end in reason["text"] for end in ends), "both are told, for neither knows the cause"
+    hosts["spark-a"]["bandwidth"][0]["fault"] = {**fault, "name": "died", "text": "killed by signal 9"}
+    [reason] = build(hosts)["reasons"]
+    assert "spark-a: killed by signal 9" in reason["text"] and "spark-b:" not in reason["text"]
 
 
 def test_different_versions_of_perftest_explain_a_lost_peer() -> None:
