@@ -36,6 +36,7 @@ DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest of the kernel, and those of the units
 GAP_S = 3600.0  # equal lines that are further apart are two events
 _DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
+_ON = re.compile(_DISK)
 _PCI = r"[0-9a-f:.]{12,}"
 SHARE = "share_lost"
 _DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
@@ -266,11 +267,7 @@ KINDS = (
         r"(?:no journal found|journal inode is deleted|invalid journal|Could not load journal|get root inode failed)|"
         r"VFS: Found ext4 filesystem with invalid superblock|mount failed)",
     ),
-    (
-        "disk",
-        r"\A(JBD2): (?:journal (?:checksum error|recovery failed|reset failed|transaction \d+ on)|corrupted journal|"
-        r"no valid journal|[Ff]ailed to read block|error -?\d+ scanning|IO error -?\d+ recovering|Invalid checksum )",
-    ),
+    # What JBD2 says without a device may be of a stick; ext4 says the same of its device right behind it.
     (
         "disk",
         rf"\A(?:Aborting journal on device|JBD2: (?:I/O error|Error -\d+|Detected IO errors)[\w ]{{5,60}}) ({_DISK})",
@@ -334,7 +331,10 @@ _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
 # A login makes these as often as it likes, by a limit or a program of its own, so all others are asked for apart.
-LOGINS_GREP = r"^Memory cgroup out of |^NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b)"
+LOGINS_GREP = (
+    r"^(?:Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
+    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b))"
+)
 FAULTS_GREP = f"(?!{LOGINS_GREP})(?:{GREP})"
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
@@ -374,13 +374,25 @@ def read_events(
         early = _asked(host, None, FAULTS_GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
         more = [each.stdout for each in (guards, logins, early) if each and each.rc == 0]
         boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
-        return parse_journal(done.stdout, own.stdout, *more, began=(boot, host.time_of_day() - host.system.clock.now()))
+        began = (boot, host.time_of_day() - host.system.clock.now())
+        return _of_this_host(host, parse_journal(done.stdout, own.stdout, *more, began=began))
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
             f"neither journalctl ({quoted(done.words)}) nor dmesg ({quoted(buffer.words)}) gives a kernel log"
         )
-    return parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s)
+    return _of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
+
+
+def _of_this_host(host: HostReader, events: list[Event]) -> list[Event]:
+    """Without what is of a stick with LUKS, or of an image that a login has unlocked: both are a dm-N, too."""
+    own = {event["key"]: _on_own_disk(host, event["key"]) for event in events if event["key"].startswith("dm-")}
+    return [event for event in events if own.get(event["key"], True)]
+
+
+def _on_own_disk(host: HostReader, name: str, deep: int = 8) -> bool:
+    below = host.names(f"/sys/block/{name}/slaves") if deep else []
+    return any(not each.startswith("dm-") or _on_own_disk(host, each, deep - 1) for each in below if _ON.match(each))
 
 
 def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> Completed:

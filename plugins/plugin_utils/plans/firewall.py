@@ -234,6 +234,7 @@ def _guarded(service: Service) -> list[Ports]:
         known["random"]["value"],
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
         *_of_ray(),
+        *_behind(service),
         *([vllm.vllm_port] if open_beyond else []),
     ]
 
@@ -247,7 +248,13 @@ def _own(service: Service) -> list[Ports]:
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
-    return [*ports, *(_of_ray() if vllm.by_ray else ())]
+    return [*ports, *(_of_ray() if vllm.by_ray else ()), *_behind(service)]
+
+
+def _behind(service: Service) -> list[Ports]:
+    """Return what the engine may open behind the port where its cluster meets."""
+    first, most = service.said.vllm_master_port, service.engine.ports_behind
+    return [f"{first + 1}-{first + most}"] if most and service.view.size > 1 else []
 
 
 def _of_ray() -> list[Ports]:

@@ -45,11 +45,15 @@ class Usage:
 
     @property
     def tunnel(self) -> str:
-        """Return the command that brings the service to the reader's own machine, at the same port."""
+        """Return the command that brings the service to the reader's own machine, at the same port.
+
+        It ends where another login of that machine has the port, and would get requests and key.
+        """
         place = urlsplit(self.url)
         host = f"[{place.hostname}]" if ":" in (place.hostname or "") else place.hostname
         port = [] if self.ssh_port == _SSH_PORT else ["-p", str(self.ssh_port)]
-        return shlex.join(["ssh", "-N", "-L", f"{place.port}:{host}:{place.port}", *port, self.login])
+        way = f"{_LOCALHOST}:{place.port}:{host}:{place.port}"
+        return shlex.join(["ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", way, *port, self.login])
 
     @property
     def local(self) -> str:

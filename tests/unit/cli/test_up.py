@@ -164,7 +164,8 @@ def test_a_pair_is_found_asked_for_written_run_and_proven(world: World) -> None:
     assert f"a pair, {A} p1 to {B} p1" in done.output and "Left alone   spark-a: container ollama" in done.output
     assert f"May restart  {A}, {B}" in done.output and f"How to use {SERVED} (service vllm on {A}):" in done.output
     keys = home.inventory() / "known_hosts.txt"
-    assert f"ssh -o UserKnownHostsFile={keys} -N -L 8000:127.0.0.1:8000 you@192.0.2.11" in done.output
+    tunnel = "-N -o ExitOnForwardFailure=yes -L 127.0.0.1:8000:127.0.0.1:8000 you@192.0.2.11"
+    assert f"ssh -o UserKnownHostsFile={keys} {tunnel}" in done.output
     assert "\nfrom openai import" in done.output, "a pasted line of Python begins without a margin"
     assert "gb10 stop vllm\n" in done.output and f"Found        {A} ({ADDRESSES[A]}): " in done.output
     assert done.output.count("(what we would take)") == 1

@@ -61,7 +61,6 @@ FAULTS = {
         "EXT4-fs warning (device nvme0n1p2): ext4_clear_journal_err:6256: Filesystem error recorded from",
         f"{EXT4}corrupt root inode, run e2fsck",
         f"{EXT4}last error at time 1796000000: ext4_find_entry:1683: inode 2",
-        "JBD2: journal recovery failed",
     ],
     "hardware_error": ["[Hardware Error]: GHES: python3:4242: synchronous unrecoverable error (SIGBUS)"],
     "panic": [
@@ -82,6 +81,7 @@ SOUND = [
     "NVRM: GPU0 kbifDoFunctionLevelReset_GH100: Time spend on GPU back on bus is 0x1f4 ns,",
     "pcieport 0000:00:00.0: DPC: containment event, status:0x1f1d: software trigger detected",
     f"{EXT4}recovery complete",
+    "JBD2: no valid journal superblock found",  # of any stick, and of an image that a login mounts at the desktop
     f"{EXT4}warning: maximal mount count reached, running e2fsck is recommended",
     f"{SMMU}option mask 0x0",
     f"{CARD}rtl_rxtx_empty_cond == 0 (loop: 42, delay: 100).",

@@ -62,6 +62,15 @@ def test_the_recorders_port_is_guarded_wherever_it_is() -> None:
     assert "20590" not in planned("pair", **said | {"flight_recorder_enabled": False}).guarded
 
 
+def test_what_sglang_unpickles_is_the_clusters_own() -> None:
+    """Else a login of the host, or with a vllm_master_port of yours the LAN, runs code in the container."""
+    entry = {"engine": "sglang", "image": "x/y@sha256:" + "0" * 64, "model": "m/n", "port": 8001, "memory_gib": 60}
+    for hosts, opened in (("pair", True), ("none", False)):
+        plan = planned(hosts, vllm_services={"s": entry}, vllm_master_port=20000)
+        assert ("20001-20006" in plan.own, "20001-20006" in plan.guarded) == (opened, opened)
+    assert "20001-20006" not in planned("pair", vllm_master_port=20000).guarded
+
+
 def test_all_workers_of_ray_are_the_clusters_own() -> None:
     assert "10002-10101" in planned("pair", vllm_executor="ray").own
 

@@ -38,7 +38,10 @@ def warm(*names: str) -> tuple[Folder, ...]:
         ({}, (SETTINGS,)),
         ({"chat": CHAT}, (MODELS, COMPILED, SETTINGS)),
         ({"chat": CHAT, "embed": EMBED}, (MODELS, COMPILED, SETTINGS)),
-        ({"chat": CHAT | {"fetch": False}}, (MODELS, SETTINGS)),  # it compiles to where the models are
+        # It compiles to where the models are, and might leave a setuid program there for a login.
+        ({"chat": CHAT | {"fetch": False}}, (Folder(MODELS.path, "0700"), SETTINGS)),
+        ({"chat": CHAT | {"fetch": False}, "embed": EMBED}, (Folder(MODELS.path, "0700"), COMPILED, SETTINGS)),
+        ({"chat": CHAT | {"fetch": False, "cache_directory": "/srv/m"}}, (Folder("/srv/m"), SETTINGS)),  # yours
         ({"chat": CHAT | WARM}, (MODELS, *warm("vllm-chat"), SETTINGS)),
         ({"chat": CHAT | WARM, "embed": EMBED}, (MODELS, COMPILED, *warm("vllm-chat"), SETTINGS)),
         ({"chat": CHAT | WARM, "embed": EMBED | WARM}, (MODELS, *warm("vllm-chat", "vllm-embed"), SETTINGS)),

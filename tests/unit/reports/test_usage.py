@@ -22,10 +22,12 @@ def lines_of(use: usage.Usage, title: str) -> tuple[str, ...]:
 
 
 def test_a_laptop_gets_a_tunnel_and_its_own_address() -> None:
-    assert lines_of(USE, "Address on your own")[0] == "ssh -N -L 8000:127.0.0.1:8000 nvidia@192.0.2.11"
+    """Where another login of the laptop has the port, ssh ends: by default it takes that of [::1], and stays."""
+    tunnel = "ssh -N -o ExitOnForwardFailure=yes -L 127.0.0.1:8000:127.0.0.1:8000 nvidia@192.0.2.11"
+    assert lines_of(USE, "Address on your own")[0] == tunnel
     far = replace(USE, ssh_port=2222, url="http://[::1]:8001")
     assert lines_of(far, "Address on your own") == (
-        "ssh -N -L '8001:[::1]:8001' -p 2222 nvidia@192.0.2.11",
+        "ssh -N -o ExitOnForwardFailure=yes -L '127.0.0.1:8001:[::1]:8001' -p 2222 nvidia@192.0.2.11",
         "http://127.0.0.1:8001/v1",
     )
 

@@ -29,7 +29,8 @@ def test_an_engine_that_knows_the_architecture_is_named_with_what_it_takes() -> 
     found = planned().comparison
     assert [each.engine for each in found.choices] == ["vllm", "sglang"] and found.best == "vllm"
     assert "fits, memory_gib 67 with --kv-cache-dtype fp8_e4m3, speed not measured" in found.choices[1].text
-    assert found.choices[1].breaks == ("sglang_code_by_request (<0.5.19)", "sglang_fp4_nonsense (==0.5.17)")
+    old = ("sglang_code_by_request (<0.5.19)", "sglang_open_store (<0.5.9)", "sglang_fp4_nonsense (==0.5.17)")
+    assert found.choices[1].breaks == old
     assert ("recommended", f"vLLM: {found.why}") in list(found.labelled)
 
 

@@ -226,6 +226,19 @@ def test_rules_of_sglang_s_key() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "warns"),
+    [
+        ({"version": "0.5.8"}, True),
+        ({"version": "0.5.8", "extra_args": ["--nccl-port", "29520"]}, False),
+        ({"version": "0.5.9"}, False),
+    ],
+)
+def test_a_port_that_old_sglang_opens_to_all_is_told(said: dict[str, Any], warns: bool) -> None:
+    found = [each["id"] for each in made({"own": entry("sglang", **said)})["own"].findings]
+    assert ("sglang_open_store" in found) is warns
+
+
+@pytest.mark.parametrize(
     ("name", "flags", "says"),
     [
         *(

@@ -20,6 +20,7 @@ _SETTINGS = "/etc/gb10-fleet"
 _WAKE = "/usr/local/sbin/gb10-wake"
 _ROOT_ALONE = "0700"
 _EXECUTABLE = "0755"
+_OF_THE_ROLE = "/var/cache/gb10-"
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,13 @@ class Unused:
 
 def folders(plans: Sequence[ServicePlan]) -> Iterator[Folder]:
     """All of them, each behind the one that it lies in."""
-    # Of models, and of vllm_mounts: it may be one of yours, with models in it.
+    # Of models, and of vllm_mounts: it may be one of yours, with models in it. Where a container writes as root, no
+    # other user of the host may come by a file: it may be a program with the setuid bit.
     yours = [*(each.files.cache for each in plans), *(folder for each in plans for folder in each.folders)]
-    yield from map(Folder, dict.fromkeys(yours))
-    # Of what vLLM compiles. The container writes here as root, so no other user of the host may come by a file of it.
+    written = {each.files.cache for each in plans if each.files.model and not each.files.fetch}
+    for path in dict.fromkeys(yours):
+        yield Folder(path, _ROOT_ALONE if path in written and path.startswith(_OF_THE_ROLE) else None)
+    # Of what vLLM compiles, for the same reason.
     if any(each.files.fetch and not each.warm for each in plans):
         yield Folder(vllm_container.COMPILED, _ROOT_ALONE)
     # Of warm caches, and of what their archives are. What root keeps there is the role's own.

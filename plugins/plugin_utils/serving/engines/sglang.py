@@ -127,4 +127,5 @@ ENGINE = Engine(
     refuses=NOT_HERE,
     mistakes=_mistakes,
     address_variable="SGLANG_HOST_IP",
+    ports_behind=6,  # --enable-dp-attention, 0.5.4 to 0.5.23: what comes there is unpickled, so it runs code
 )  # fmt: skip
