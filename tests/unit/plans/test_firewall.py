@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import FIRST_TEST_PORT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.firewall import FirewallPlan, Peer
 
 from tests.support.proofs import HOSTS, facts
@@ -54,6 +55,19 @@ def test_nothing_is_guarded_and_closed_at_once() -> None:
     made = planned()
     assert made.closed == ("10001",) and not set(made.closed) & set(made.guarded)
     assert {"29501", "29511", "29502", "6379", "6380", "10002-10101", "32768-60999"} <= set(made.guarded)
+
+
+@pytest.mark.parametrize(("engine", "guarded"), [("sglang", True), ("vllm", False)])
+def test_a_port_that_an_engine_chooses_below_those_of_the_kernel_is_guarded(engine: str, guarded: bool) -> None:
+    entry = {"engine": engine, "model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1"}
+    assert ("22000-29999" in planned(vllm_services={"chat": entry}).guarded) == guarded
+
+
+def test_where_the_fabric_is_measured_is_the_clusters_own() -> None:
+    entry = {"model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1", "span": "host"}
+    (port,) = [each for each in planned("pair", vllm_services={"chat": entry}).own if each.startswith("185")]
+    assert [str(FIRST_TEST_PORT), str(FIRST_TEST_PORT + 1)] == port.split("-")
+    assert port not in planned().own
 
 
 def test_the_recorders_port_is_guarded_wherever_it_is() -> None:
