@@ -25,7 +25,10 @@ _BLOCK = 4096  # of a file system
 
 def unpacked_bytes(path: Path) -> int:
     """Of all layers, as often as a list of the archive names them. ImageError where no image has so many."""
-    budget, sizes, links, lists = of_image(), {}, {}, []
+    budget = of_image()
+    sizes: dict[str, int] = {}
+    links: dict[str, str] = {}
+    lists: list[list[str]] = []
     with path.open("rb") as file:
         for member in tar.members(buffered(file), budget):
             if member.kind == tar.LINK:
