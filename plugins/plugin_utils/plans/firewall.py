@@ -234,6 +234,7 @@ def _guarded(service: Service) -> list[Ports]:
         known["random"]["value"],
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
         *_of_ray(),
+        *_behind(service),
         *([vllm.vllm_port] if open_beyond else []),
     ]
 
@@ -247,7 +248,13 @@ def _own(service: Service) -> list[Ports]:
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
-    return [*ports, *(_of_ray() if vllm.by_ray else ())]
+    return [*ports, *_behind(service), *(_of_ray() if vllm.by_ray else ())]
+
+
+def _behind(service: Service) -> list[Ports]:
+    """The ports behind the meeting port of a cluster, where its engine takes some."""
+    first, taken = service.said.vllm_master_port, service.engine.behind
+    return [f"{first + 1}-{first + taken}"] if taken and service.view.size > 1 else []
 
 
 def _own_of_the_fabric(view: View) -> list[Ports]:

@@ -63,6 +63,21 @@ def test_a_port_that_an_engine_chooses_below_those_of_the_kernel_is_guarded(engi
     assert ("22000-29999" in planned(vllm_services={"chat": entry}).guarded) == guarded
 
 
+@pytest.mark.parametrize(("span", "has"), [("cluster", True), ("host", False)])
+def test_what_sglang_opens_behind_its_meeting_port_is_the_clusters_own(span: str, has: bool) -> None:
+    """With --enable-dp-attention it unpickles what comes there, and a login of the first host could call."""
+    entry = {
+        "engine": "sglang",
+        "model": "acme/small",
+        "port": 8001,
+        "memory_gib": 20,
+        "image": "acme/x:1",
+        "span": span,
+    }
+    made = planned("pair", vllm_services={"chat": {**entry, "master_port": 20000}})
+    assert [("20001-20014" in ports) for ports in (made.own, made.guarded)] == [has, has]
+
+
 def test_where_the_fabric_is_measured_is_the_clusters_own() -> None:
     entry = {"model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1", "span": "host"}
     (port,) = [each for each in planned("pair", vllm_services={"chat": entry}).own if each.startswith("185")]
