@@ -51,6 +51,7 @@ TESTS = (
     "tests/unit/serving/test_engine.py",
     "tests/unit/serving/test_model_files.py",
     "tests/unit/serving/test_pull_fault.py",
+    "tests/unit/serving/test_pull_login.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",
     "tests/unit/images/test_build_flow.py",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import FIRST_TEST_PORT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
 
 from tests.support.attacker import NOBODY, tally
@@ -21,7 +22,8 @@ from tests.support.proofs import HOSTS, facts
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nft")
 WON = "a login at a free port of the cluster: peers that talk to it"
-HEAD, OTHER, RAIL = "192.168.96.10", "192.168.96.11", "enp1s0f0np0"
+STRANGER = "a stranger of the LAN: ports of the cluster, and loopback by route_localnet"
+HEAD, OTHER, RAIL, OF_THE_LAN = "192.168.96.10", "192.168.96.11", "enp1s0f0np0", "203.0.113.10"
 RECORDER, API, EXPORTER, USERS_OWN, WEB = 20590, 8000, 9100, 40000, 8080
 GIVEN = {
     "fabric_topology": "pair",
@@ -37,8 +39,10 @@ GIVEN = {
     "monitoring_address": HEAD,
     "monitoring_clients": ["192.0.2.0/24"],
 }
-# Join, transfer, Ray's: where the hosts of this cluster meet. Then master, recorder, and a port that nobody chooses.
-OWN = (29511, 29502, 6379, *vllm_settings.ports_of_ray().values(), 10050)
+# Join, transfer, Ray's, those of perftest: where the hosts of this cluster meet. Then master, recorder, and a port that
+# nobody chooses.
+MEASURED = (FIRST_TEST_PORT, FIRST_TEST_PORT + 1)
+OWN = (29511, 29502, 6379, *vllm_settings.ports_of_ray().values(), 10050, *MEASURED)
 CLUSTER = (*OWN, 29501, RECORDER, 33333)
 
 
@@ -59,6 +63,8 @@ def pair() -> Iterator[Net]:
         for name in ("hub", *HOSTS["pair"]):
             net.add(name)
         net.bridge("rail", {"spark-a": (RAIL, [f"{HEAD}/24"]), "spark-b": (RAIL, [f"{OTHER}/24"])})
+        net.add("stranger")
+        net.bridge("lan", {"spark-a": ("enP7s7", [f"{OF_THE_LAN}/24"]), "stranger": ("eth0", ["203.0.113.66/24"])})
         for name in HOSTS["pair"]:
             net.run(name, "nft", "-f", "-", stdin=rules(name))
         yield net
@@ -83,3 +89,33 @@ def test_peers_talk_to_root_and_to_what_is_the_users_own(pair: Net) -> None:
     pair.listen("spark-a", API, EXPORTER, USERS_OWN, WEB, uid=NOBODY)
     assert pair.reached("spark-b", HEAD, API, EXPORTER, USERS_OWN, WEB) == {API, EXPORTER, USERS_OWN, WEB}
     assert pair.reached("spark-a", HEAD, API, EXPORTER, USERS_OWN, WEB, uid=NOBODY) == {API, EXPORTER, USERS_OWN, WEB}
+
+
+# The caller's own addresses of loopback give way, so that it sends.
+TO_LOOPBACK = """
+sysctl -qw net.ipv4.conf.eth0.route_localnet=1
+ip address del 127.0.0.1/8 dev lo
+ip route add 127.0.0.1 via 203.0.113.10 src 203.0.113.66
+ip rule add pref 10 lookup local
+ip rule del pref 0 lookup local
+ip rule add pref 0 to 127.0.0.1 lookup main
+"""
+
+
+def test_a_stranger_reaches_none_of_them(pair: Net) -> None:
+    """Of root's own listeners: perftest takes the first who calls."""
+    pair.listen("spark-a", *CLUSTER, WEB)
+    reached = pair.reached("stranger", OF_THE_LAN, *CLUSTER, WEB)
+    tally(STRANGER, len(CLUSTER), len(reached - {WEB}))
+    assert reached == {WEB}
+
+
+def test_a_stranger_does_not_reach_loopback(pair: Net) -> None:
+    """Other software lets it in: kube-proxy at all interfaces, Docker without its proxy at its own."""
+    pair.run("spark-a", "sysctl", "-qw", "net.ipv4.conf.enP7s7.route_localnet=1")
+    pair.run("stranger", "sh", "-euc", TO_LOOPBACK)
+    pair.listen("spark-a", API, WEB)
+    reached = pair.reached("stranger", "127.0.0.1", API, WEB, source="203.0.113.66")
+    tally(STRANGER, 2, len(reached))
+    assert reached == set()
+    assert pair.reached("spark-a", "127.0.0.1", API, WEB) == {API, WEB}

@@ -2,7 +2,8 @@
 """The archive of an image that a peer has made, on its way into the Docker of this host.
 
 Docker loads all images that an archive holds, and takes their names from it: those of other containers too. So what
-reaches Docker is written anew from what we read. It is one image, and we say what it is called.
+reaches Docker is written anew from what we read. It is one image, and we say what it is called. What it unpacks to is
+counted before.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from typing import IO, Any, Callable, cast
 from ansible_collections.gb10.fleet.plugins.module_utils.images import tar
 from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layer_sizes import LONGEST, unpacked_bytes
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK, buffered
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import need_room
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
 
-_LONGEST = 8 << 20  # of a document in JSON
+_STORE = Path("/var/lib/docker")
 _END = bytes(2 * tarfile.BLOCKSIZE)
 # Before Docker 25 a layer that an archive has twice is a link.
 _LAYER, _TWICE = re.compile(r"[0-9a-f]{64}/layer\.tar\Z"), re.compile(r"\.\./[0-9a-f]{64}/layer\.tar\Z")
@@ -32,6 +35,10 @@ _LAYER, _TWICE = re.compile(r"[0-9a-f]{64}/layer\.tar\Z"), re.compile(r"\.\./[0-
 
 def load(path: Path, name: str, argv: tuple[str, ...] = ("docker", "load", "--quiet")) -> None:
     """FilesError where it is not one image, or Docker does not take it; then nothing of it has a name here."""
+    try:
+        need_room(_STORE, unpacked_bytes(path), f"{name}, unpacked,", "free some space there")
+    except ImageError as error:
+        raise _refused(name, error) from None
     with tempfile.TemporaryFile() as said:
         # Docker takes nothing of an archive whose end it has not seen.
         with subprocess.Popen(  # pylint: disable=ansible-bad-function
@@ -44,14 +51,18 @@ def load(path: Path, name: str, argv: tuple[str, ...] = ("docker", "load", "--qu
                 child.kill()
                 if not isinstance(error, ImageError):
                     raise
-                text = f"the archive that should be {name} is not that image alone ({error.said.partition('; ')[0]})"
-                raise FilesError("image_differs", text, "see what the host is that it came from") from None
+                raise _refused(name, error) from None
             with contextlib.suppress(BrokenPipeError):
                 child.communicate()
         if child.returncode:
             said.seek(0)
             text = f"`{' '.join(argv[:2])}`: {last_words(said.read().decode('utf-8', 'replace'))}"
             raise FilesError("failed", text, "mend what it says, then run again")
+
+
+def _refused(name: str, error: ImageError) -> FilesError:
+    text = f"the archive that should be {name} is not that image alone ({error.said.partition('; ')[0]})"
+    return FilesError("image_differs", text, "see what the host is that it came from")
 
 
 def pour(path: Path, name: str, into: IO[bytes]) -> None:
@@ -74,7 +85,7 @@ def pour(path: Path, name: str, into: IO[bytes]) -> None:
             elif member.kind != tar.FILE:
                 raise ImageError("bad_image", f"{member.path[:80]!a} is no file")
             elif member.path in lists:
-                _write(into, member.path, json.dumps(lists[member.path](member.body.read(_LONGEST) or b"")).encode())
+                _write(into, member.path, json.dumps(lists[member.path](member.body.read(LONGEST) or b"")).encode())
             else:
                 into.write(_head(member.path, member.size))
                 shutil.copyfileobj(member.body, into, CHUNK)

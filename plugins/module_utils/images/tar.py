@@ -120,6 +120,8 @@ def _records(text: bytes) -> Iterator[tuple[str, str]]:
         if end <= at or end > len(text):
             raise ImageError("bad_layer", "a header of the archive has a record of no length")
         key, __, value = text[at + len(length) + 1 : end - 1].partition(b"=")
+        if key.startswith(b"GNU.sparse"):  # no tool that makes layers writes these, and Docker fills the holes
+            raise ImageError("bad_layer", "a file of the archive has holes")
         if key in (b"path", b"linkpath", b"size"):
             yield key.decode(), _text(value)
         at = end

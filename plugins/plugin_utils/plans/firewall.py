@@ -103,7 +103,7 @@ def plan(view: View) -> FirewallPlan:
         open=_texts(_open(view, settings)),
         closed=_texts(_closed()),
         guarded=_texts(port for port in guarded if port not in _closed()),
-        own=_texts(port for each in served for port in _own(each)),
+        own=_texts([*(port for each in served for port in _own(each)), *_own_of_the_fabric(view)]),
         apis=_texts(each.said.vllm_port for each in served),
         reached=_texts(each.said.vllm_port for each in served if _reached(each)),
         clients=settings.firewall_clients if any(map(_reached, served)) else (),
@@ -227,10 +227,10 @@ def _guarded(service: Service) -> list[Ports]:
 
     On loopback nobody from outside reaches the API, and its port may be another program's on another address.
     """
-    known, vllm = catalog.load("firewall"), service.said
+    known, vllm, engine = catalog.load("firewall"), service.said, service.engine.name
     open_beyond = vllm.exposed or service.kind == services.CONTAINER  # who knows where another server listens
     return [
-        *(entry["value"] for entry in known["guarded"]),
+        *(entry["value"] for entry in known["guarded"] if entry.get("engine", engine) == engine),
         known["random"]["value"],
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
         *_of_ray(),
@@ -248,13 +248,17 @@ def _own(service: Service) -> list[Ports]:
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
-    return [*ports, *(_of_ray() if vllm.by_ray else ()), *_behind(service)]
+    return [*ports, *_behind(service), *(_of_ray() if vllm.by_ray else ())]
 
 
 def _behind(service: Service) -> list[Ports]:
-    """Return what the engine may open behind the port where its cluster meets."""
-    first, most = service.said.vllm_master_port, service.engine.ports_behind
-    return [f"{first + 1}-{first + most}"] if most and service.view.size > 1 else []
+    """The ports behind the meeting port of a cluster, where its engine takes some."""
+    first, taken = service.said.vllm_master_port, service.engine.behind
+    return [f"{first + 1}-{first + taken}"] if taken and service.view.size > 1 else []
+
+
+def _own_of_the_fabric(view: View) -> list[Ports]:
+    return [entry["value"] for entry in catalog.load("firewall")["guarded"] if entry.get("own") and view.size > 1]
 
 
 def _of_ray() -> list[Ports]:

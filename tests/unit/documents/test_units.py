@@ -96,7 +96,9 @@ def test_a_unit_may_do_no_more_than_its_bound(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["gateway", "router", "recorder-keep", "recorder-send", "metrics-now", "vllm"])
 def test_what_holds_a_secret_leaves_no_dump(name: str) -> None:
-    assert parsed(f"gb10-{name}.service")["Service"]["LimitCORE"] == "0"
+    """With 0 the kernel still hands a whole core to a pipe, as to Ubuntu's apport; with 1 to nobody (Linux 6.12)."""
+    # No handler keeps one of vllm's: apport takes packaged programs alone. Another number would stop the models once.
+    assert parsed(f"gb10-{name}.service")["Service"]["LimitCORE"] == ("0" if name == "vllm" else "1")
 
 
 def parsed(name: str) -> configparser.RawConfigParser:

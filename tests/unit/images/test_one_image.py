@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import one_image
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import MOST
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layer_sizes import unpacked_bytes
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError
 
 from tests.support.attacker import tally
@@ -118,6 +122,54 @@ def test_of_an_archive_that_is_refused_docker_sees_no_end(tmp_path: Path) -> Non
     with pytest.raises(FilesError, match="image_differs"):
         one_image.load(tmp_path / "archive", NAME, (sys.executable, "-c", ends, str(whole)))
     assert not whole.exists()
+
+
+def bomb(*, packed_with: str = "gz", times: int = 1) -> bytes:
+    """A layer of 40 MiB in some KiB."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode=f"w:{packed_with}") as made:
+        zeros = tarfile.TarInfo("zeros")
+        zeros.size = 40 << 20
+        made.addfile(zeros, io.BytesIO(bytes(zeros.size)))
+    return docker_archive([raw.getvalue()] * times)
+
+
+def sparse() -> bytes:
+    """A file of 1 TiB that says so in 20 bytes."""
+    hole = tarfile.TarInfo("hole")
+    hole.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 40)}
+    return docker_archive([hole.tobuf(tarfile.PAX_FORMAT) + bytes(1024)])
+
+
+def test_what_an_archive_unpacks_to_is_counted_before_docker_gets_it(tmp_path: Path) -> None:
+    """A peer that filled the disk: `need_room` believed the length of what had come."""
+    path, won = tmp_path / "archive", []
+    tries = (("packed", bomb(), 40), ("three times", bomb(times=3), 120), ("sparse", sparse(), 1 << 20))
+    for what, archive, least in tries:
+        path.write_bytes(archive)
+        with contextlib.suppress(ImageError):
+            if unpacked_bytes(path) < least << 20:
+                won.append(what)
+    tally("an archive of a peer takes more of the disk than it says", 3, len(won))
+    assert won == []
+    path.write_bytes(docker_archive([BODY]))
+    assert 4096 <= unpacked_bytes(path) <= 8192
+
+
+def test_an_image_that_does_not_fit_does_not_reach_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archive").write_bytes(bomb())
+    monkeypatch.setattr(one_image, "unpacked_bytes", lambda _path: 1 << 60)
+    with pytest.raises(FilesError, match="disk_full"):
+        one_image.load(tmp_path / "archive", NAME, ("touch", str(tmp_path / "began")))
+    assert not (tmp_path / "began").exists()
+
+
+@pytest.mark.parametrize("archive", [docker_archive([BODY, BODY]), old_archive([BODY])], ids=["new", "old"])
+def test_more_than_an_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: bytes) -> None:
+    (tmp_path / "archive").write_bytes(archive)
+    monkeypatch.setitem(MOST, "bytes", 4095)
+    with pytest.raises(FilesError, match="image_differs"):
+        one_image.load(tmp_path / "archive", NAME, ("true",))
 
 
 def test_what_docker_says_is_told(tmp_path: Path) -> None:

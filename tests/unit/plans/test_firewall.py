@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.measuring import FIRST_TEST_PORT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.firewall import FirewallPlan, Peer
 
 from tests.support.proofs import HOSTS, facts
@@ -56,19 +57,38 @@ def test_nothing_is_guarded_and_closed_at_once() -> None:
     assert {"29501", "29511", "29502", "6379", "6380", "10002-10101", "32768-60999"} <= set(made.guarded)
 
 
+@pytest.mark.parametrize(("engine", "guarded"), [("sglang", True), ("vllm", False)])
+def test_a_port_that_an_engine_chooses_below_those_of_the_kernel_is_guarded(engine: str, guarded: bool) -> None:
+    entry = {"engine": engine, "model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1"}
+    assert ("22000-29999" in planned(vllm_services={"chat": entry}).guarded) == guarded
+
+
+@pytest.mark.parametrize(("span", "has"), [("cluster", True), ("host", False)])
+def test_what_sglang_opens_behind_its_meeting_port_is_the_clusters_own(span: str, has: bool) -> None:
+    """With --enable-dp-attention it unpickles what comes there, and a login of the first host could call."""
+    entry = {
+        "engine": "sglang",
+        "model": "acme/small",
+        "port": 8001,
+        "memory_gib": 20,
+        "image": "acme/x:1",
+        "span": span,
+    }
+    made = planned("pair", vllm_services={"chat": {**entry, "master_port": 20000}})
+    assert [("20001-20014" in ports) for ports in (made.own, made.guarded)] == [has, has]
+
+
+def test_where_the_fabric_is_measured_is_the_clusters_own() -> None:
+    entry = {"model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1", "span": "host"}
+    (port,) = [each for each in planned("pair", vllm_services={"chat": entry}).own if each.startswith("185")]
+    assert [str(FIRST_TEST_PORT), str(FIRST_TEST_PORT + 1)] == port.split("-")
+    assert port not in planned().own
+
+
 def test_the_recorders_port_is_guarded_wherever_it_is() -> None:
     said = {"flight_recorder_enabled": True, "flight_recorder_port": 20590}
     assert "20590" in planned("pair", **said).guarded
     assert "20590" not in planned("pair", **said | {"flight_recorder_enabled": False}).guarded
-
-
-def test_what_sglang_unpickles_is_the_clusters_own() -> None:
-    """Else a login of the host, or with a vllm_master_port of yours the LAN, runs code in the container."""
-    entry = {"engine": "sglang", "image": "x/y@sha256:" + "0" * 64, "model": "m/n", "port": 8001, "memory_gib": 60}
-    for hosts, opened in (("pair", True), ("none", False)):
-        plan = planned(hosts, vllm_services={"s": entry}, vllm_master_port=20000)
-        assert ("20001-20006" in plan.own, "20001-20006" in plan.guarded) == (opened, opened)
-    assert "20001-20006" not in planned("pair", vllm_master_port=20000).guarded
 
 
 def test_all_workers_of_ray_are_the_clusters_own() -> None:

@@ -9,6 +9,7 @@ import shutil
 import socketserver
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.docker_login import docker_login
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import pull_fault
 
+from tests.support.attacker import tally
 from tests.support.plays import ROOT, run_playbook
 
 ACCOUNT, PASSWORD = "$oauthtoken", "sesame-of-the-registry"  # the account that nvcr.io wants
@@ -103,6 +106,31 @@ def test_without_an_account_docker_pulls_as_the_host_is_logged_in(
     assert "RC=0" in pull(tmp_path)
     seen = json.loads(said.read_text())
     assert (seen["argv"], seen["folder"]) == (["pull", "--quiet", IMAGE], None)
+
+
+ENDLESS = """#!/bin/sh
+exec sleep 300
+"""
+FULL = """#!/bin/sh
+printf 'Avail\\n 40000M\\n  1023M\\n'
+"""
+
+
+def test_a_pull_that_fills_the_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry may send more than the image that is pinned has, and Docker looks at the end alone."""
+    stand_in(tmp_path, monkeypatch)
+    for name, text in (("docker", ENDLESS), ("df", FULL)):
+        program = tmp_path / "bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
+    began = time.monotonic()
+    output = pull(tmp_path, **LOGIN)
+    tally("a registry that sends without an end: Docker's disk", 1, int(time.monotonic() - began > 60))
+    assert time.monotonic() - began < 60
+    (fault,) = {line for line in output.splitlines() if '"stderr": "no space left on device' in line}
+    found = pull_fault({"rc": 143, "stderr": fault}, IMAGE)
+    assert found and found["verdict"] == "disk_full"
+    assert "RC=143" in output
 
 
 def test_another_registry_gets_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

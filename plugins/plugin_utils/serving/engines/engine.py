@@ -69,8 +69,8 @@ class Engine:
     mistakes: Callable[[Entry], Iterator[str]] = lambda _entry: iter(())
     # Which files of the model it takes, as vllm_model_exclude says it; None: what that says.
     files: Callable[[Entry], list[str]] | None = None
+    behind: int = 0  # ports behind the meeting port that it may take by itself
     address_variable: str = ""  # of the environment: where other ranks find this one; empty: on one host alone
-    ports_behind: int = 0  # that it may open behind the one where a cluster meets
 
 
 _ONLY_VLLM = "only vLLM is told"

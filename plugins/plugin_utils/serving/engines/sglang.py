@@ -126,6 +126,6 @@ ENGINE = Engine(
     needs=("image", "port", "memory_gib", "model"),
     refuses=NOT_HERE,
     mistakes=_mistakes,
+    behind=14,  # with --enable-dp-attention six, and one for each rank (0.5.23, PortArgs); what comes is unpickled
     address_variable="SGLANG_HOST_IP",
-    ports_behind=6,  # --enable-dp-attention, 0.5.4 to 0.5.23: what comes there is unpickled, so it runs code
 )  # fmt: skip
