@@ -336,10 +336,16 @@ def test_the_play_of_undo_has_the_tasks_that_are_said() -> None:
         ("site -i spark-a, -- other.yml", "and no playbook"),
         ("site -i inventory -i invntory/mine", "invntory/mine is not there"),
         ("site", "--inventory"),
+        # No password is asked for before.
+        ("top -kK -i spark-a, --once", "No such option: --once"),
+        ("bundle -K -J -i spark-a,", "Missing argument 'hosts'"),
     ],
 )
-def test_a_line_is_refused_before_anything_runs(use: Use, line: str, said: str) -> None:
+def test_a_line_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, use: Use, line: str, said: str
+) -> None:
     stub = use(0)
+    monkeypatch.setattr("getpass.getpass", lambda question: pytest.fail(f"asked: {question}"))
     result = CLI.invoke(cli.app, line.split())
     assert result.exit_code == 2 and said in result.output
     assert not stub.call
