@@ -6,6 +6,7 @@ It is made of what the other commands do: it finds and logs in as `gb10 discover
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -102,6 +104,17 @@ def up(
     raise typer.Exit(outcome)
 
 
+@contextlib.contextmanager
+def _refused_beside() -> Iterator[tuple[ModuleType, Path]]:
+    """The locks, and the folder of those of the fleet; who finds it locked is told what to wait for."""
+    from gb10_fleet.rollout import journal, locks
+
+    try:
+        yield locks, journal.place([str(home.inventory())])
+    except locks.Busy as busy:
+        raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
+
+
 @dataclass
 class _Up:
     person: Person
@@ -118,6 +131,9 @@ class _Up:
         from gb10_fleet.discover import places
         from gb10_fleet.up import search, written
 
+        if not self.check:
+            with _refused_beside() as (locks, folder):  # before anybody types a password
+                locks.refuse(folder)
         try:
             named = places.places(self._without_user(where))
             known = written.read(home.inventory())
@@ -343,16 +359,9 @@ class _Up:
 
     def _site(self, fleet: Fleet) -> Outcome:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
-        from gb10_fleet.rollout import locks
-        from gb10_fleet.rollout.journal import place
-
-        order = self._order("gb10.fleet.site", home.inventory())
-        try:
-            with locks.held(place(order.inventories)) as name:
-                name("gb10 up")
-                return self._set_up(order, fleet)
-        except locks.Busy as busy:
-            raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
+        with _refused_beside() as (locks, folder), locks.held(folder) as name:
+            name("gb10 up")
+            return self._set_up(self._order("gb10.fleet.site", home.inventory()), fleet)
 
     def _set_up(self, order: Order, fleet: Fleet) -> Outcome:
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")

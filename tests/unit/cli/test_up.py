@@ -251,8 +251,10 @@ def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pyte
 def test_nothing_is_set_up_beside_a_rollout(world: World) -> None:
     world.typed = ["1"]
     with locks.held(home.inventory() / ".gb10"):
-        result = up()
+        result, before = up(), [*world.orders]
+        assert up("--check", *ADDRESSES.values()).exit_code == Outcome.done
     assert result.exit_code == Outcome.refused and "another gb10 is at work" in result.output and not world.changed
+    assert not before, "a password was asked for in vain"
     assert up().exit_code == Outcome.done and world.changed
 
 
