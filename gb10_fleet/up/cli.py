@@ -345,6 +345,8 @@ class _Up:
         self.said["changes"] = left
         if not left and _is_proven(fleet):
             self.person.say("Nothing to do: all is set up, and the last proof was healthy.")
+            stopped = [one for one in report.findings if one["id"] == "stopped_by_wish"]
+            self.person.say(*(f"But {one['host']}: {one['fact']}: {one['way_out']}" for one in stopped))
             self.person.show(*self._use(fleet, _last_proof()))
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"

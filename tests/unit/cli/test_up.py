@@ -51,6 +51,7 @@ class World:
     wait: Sequence[str] = (A, B)  # hosts whose rails wait for a consent
     small: Sequence[str] = ()  # hosts that say of themselves that they have no memory
     left: int = 3  # changes that a check finds, before the first run is through
+    stopped: str = ""  # what is, because somebody said so
     orders: list[Order] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -94,7 +95,9 @@ class World:
         rows = [
             {"role": "docker", "resource": f"package:p{number}", "action": "install"} for number in range(self.left)
         ]
-        return Outcome.done, Report(changes=dict.fromkeys(self.hosts, rows))
+        wish = {"host": A, "id": "stopped_by_wish", "fact": self.stopped, "way_out": "`gb10 start SERVICE` ends it"}
+        findings = [wish | {"severity": "info", "accepted": None}] if self.stopped else []
+        return Outcome.done, Report(changes=dict.fromkeys(self.hosts, rows), findings=findings)
 
     def _prove(self) -> None:
         file = home.evidence() / "latest/evidence.json"
@@ -207,6 +210,9 @@ def test_run_again_there_is_nothing_to_do(world: World) -> None:
         done = up(*words)
         assert done.exit_code == 0 and "Nothing to do" in done.output and "How to use " in done.output, done.output
     assert len(world.changed) == 1 and len(world.asked) == 1
+    world.stopped = "gb10-vllm.service: stopped by you until 17:59 UTC"
+    done = up()
+    assert done.exit_code == 0 and f"But {A}: {world.stopped}: `gb10 start" in done.output, done.output
 
 
 def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None:
