@@ -804,6 +804,19 @@ def proof() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("hosts", [["spark-a"], ["spark-a", "spark-b"]])
+def test_the_end_of_a_run_says_all_of_one_service_and_the_places_of_several(tmp_path: Path, hosts: list[str]) -> None:
+    clusters = []
+    for host in hosts:
+        api = {"host": host, "url": "http://127.0.0.1:8000", "gateway": None, "login": f"you@{host}"}
+        clusters.append({"name": host, "services": [{"verdict": "serving", "served_models": ["m"], "api": api}]})
+    (tmp_path / "evidence.json").write_text(json.dumps({"clusters": clusters}))
+    lines = [*ending.how_to_use(Order("", ["inventory"]), tmp_path)]
+    assert any("gb10 logs" in line for line in lines) is (len(hosts) == 1)
+    assert all(any(f"you@{host}" in line for line in lines) for host in hosts)
+    assert len(hosts) == 1 or lines[-1].endswith("gb10 ps --use -i inventory")
+
+
 @pytest.mark.parametrize("by", ["folder", "file"])
 def test_evidence_is_aligned_in_a_pipe(tmp_path: Path, by: str) -> None:
     file = tmp_path / "evidence.json"
