@@ -329,7 +329,7 @@ class _Up:
             return offers[0]
         by_answer = {str(number): offer for number, offer in enumerate(offers, 1)}
         if len(offers) == 1:
-            by_answer = dict.fromkeys(("y", "yes"), offers[0])
+            by_answer |= dict.fromkeys(("y", "yes"), offers[0])
         return self.person.choose(screen.question(offers, consents), "say --yes", by_answer.get)
 
     # -- a fleet with an inventory
@@ -350,7 +350,7 @@ class _Up:
             self.person.show(*self._use(fleet, _last_proof()))
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
-        self.person.say(f"Going on with {home.inventory()}: {what} left.")
+        self.person.say(f"Going on with {home.inventory()}. Left: {what}.")
         if self.check:
             self.person.say("Nothing was changed.")
             return Outcome.done

@@ -399,7 +399,7 @@ def test_another_model_and_a_new_spark_are_asked_for_again(world: World) -> None
     world.typed, world.left = ["y"], 3
     done = up("--model", "openai/gpt-oss-120b")
     assert done.exit_code == 0 and "Your fleet has spark-a" in done.output
-    world.hosts, world.typed = (A, B), ["y"]
+    world.hosts, world.typed = (A, B), ["1"]  # as the table has it
     done = up(ADDRESSES[B])
     assert done.exit_code == 0, done.output
     pair = inventory()["children"]["pair1"]
