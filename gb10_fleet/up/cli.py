@@ -346,7 +346,7 @@ class _Up:
         if not left and _is_proven(fleet):
             self.person.say("Nothing to do: all is set up, and the last proof was healthy.")
             stopped = [one for one in report.findings if one["id"] == "stopped_by_wish"]
-            self.person.say(*(f"But {one['host']}: {one['fact']}: {one['way_out']}" for one in stopped))
+            self.person.say(*(f"But {one['host']}: {one['fact']}; `gb10 start SERVICE` starts it" for one in stopped))
             self.person.show(*self._use(fleet, _last_proof()))
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
@@ -430,8 +430,8 @@ class _Up:
 
 
 def _progress(person: Person, fleet: Fleet) -> Progress:
-    """What takes two Sparks, only where there are two."""
-    alone = len(fleet.hosts) == 1
+    """What takes two Sparks, only where two serve together."""
+    alone = len(fleet.serving) == len(fleet.hosts)
     return Progress(person, {name: words for name, words in STEPS.items() if not (alone and name in OF_TWO)})
 
 

@@ -212,7 +212,7 @@ def test_run_again_there_is_nothing_to_do(world: World) -> None:
     assert len(world.changed) == 1 and len(world.asked) == 1
     world.stopped = "gb10-vllm.service: stopped by you until 17:59 UTC"
     done = up()
-    assert done.exit_code == 0 and f"But {A}: {world.stopped}: `gb10 start" in done.output, done.output
+    assert done.exit_code == 0 and f"But {A}: {world.stopped}; `gb10 start" in done.output, done.output
 
 
 def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None:
@@ -613,11 +613,11 @@ def test_who_may_not_sudo_is_told_so_and_not_asked_again(
         find(network, person(["y", "a"]), tmp_path, monkeypatch, *network.hosts)
 
 
-@pytest.mark.parametrize(("names", "said"), [((A,), False), ((A, B), True)])
-def test_one_spark_hears_nothing_of_cables(
-    names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("names", "clusters", "said"), [((A,), 1, False), ((A, B), 1, True), ((A, B), 2, False)])
+def test_sparks_that_serve_alone_hear_nothing_of_cables(
+    names: tuple[str, ...], clusters: int, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {})  # as it is read
+    fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {}, [{}] * clusters)  # as it is read
     progress = cli._progress(Person(), fleet)
     for task in ("Fetch | Take it over the fabric", "Prove | Wait until the model answers"):
         progress({"event": "playbook_on_task_start", "event_data": {"task": task}})
