@@ -174,7 +174,10 @@ class _Retire:
         if outcome is not Outcome.done:
             show_errors(report)
             then = "nothing was changed" if outcome is Outcome.refused else "correct it, then run the same again"
-            raise Stop("\n".join([*told(report), f"gb10 retire: {outcome.name}; {then}"]), outcome)
+            why = [by_name(order, line) for line in told(report)]
+            self.person.say(*why)
+            end = f"gb10 retire: {outcome.name}; {then}"
+            raise Stop("; ".join([*why, end]) if self.person.quiet else end, outcome)
         found = evidence(self.host, report)
         if check:
             return found
