@@ -89,7 +89,8 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
         document = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    for line in usage.whole(usage.of_document(document)):
+    uses = usage.of_document(document)
+    for line in usage.short(uses) if len(uses) > 1 else usage.whole(uses):
         yield to_paste(order, line)
 
 

@@ -43,11 +43,13 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     refuse_templates(values)
     folder = inventory if inventory.is_dir() else inventory.parent
     file = folder / "group_vars" / group / NAME
+    if file.exists():
+        raise Taken(f"{file} is there already; remove it first")
     _refuse_services(folder, group, values)
     said, near = set(), _near(inventory, group)
     for known, way, name, value in _variables(folder, values.keys() - {_SERVICES}):
         whose = _whose(known.relative_to(folder), way)
-        if known == file or (value != values[name] and whose in near):
+        if value != values[name] and whose in near:
             of = f"for the {' '.join(whose)}" if whose else "there"
             raise Taken(
                 f"{known} sets {name} already {of}, to {_shown(value)}, and the plan says {_shown(values[name])}; "
@@ -68,8 +70,6 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as new:
             new.write("\n".join(["---", f"# {what}", *lines]) + "\n")
-    except FileExistsError:
-        raise Taken(f"{file} is there already; remove it first") from None
     except OSError as error:
         raise Taken(f"{error.filename}: {error.strerror}") from None
     return file

@@ -71,7 +71,13 @@ class Asking(Told):
     """A command that runs playbooks, and asks for passwords itself: nobody can type one for ansible-playbook."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        asks = [word for word in args if _LETTERS.fullmatch(word) or word in {long for _, long in _ASKS.values()}]
+        longs = {long for _, long in _ASKS.values()}
+        ctx.meta[__name__] = asks = [word for word in args if _LETTERS.fullmatch(word) or word in longs]
+        return super().parse_args(ctx, [word for word in args if word not in asks])
+
+    def invoke(self, ctx: Any) -> Any:
+        """What is wrong with the other words is said before anybody types."""
+        asks = ctx.meta[__name__]
         letters = [set(word[1:]) for word in asks if _LETTERS.fullmatch(word)]
         wanted = [
             option for option, (short, long) in _ASKS.items()
@@ -83,7 +89,7 @@ class Asking(Told):
             wanted = [option for option in wanted if option not in both]
         for option in wanted:
             passwords.ask(option)
-        return super().parse_args(ctx, [word for word in args if word not in asks])
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-kKJ]"]

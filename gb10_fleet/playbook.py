@@ -307,8 +307,16 @@ def said_by(event: Mapping[str, Any], silent: str) -> str:
     return found.fact if found else _brief(event.get("event_data", {}).get("res", {}), silent)
 
 
+# What a variable of a connection names, and nobody has set: Ansible calls it by the keyword of a play.
+_NOT_SET = re.compile(r"Task failed: Error processing keyword '(\w{1,40})': '(\w{1,100})' is undefined")
+_OF_KEYWORDS = {"remote_addr": "ansible_host", "remote_user": "ansible_user"}
+
+
 def _brief(result: Mapping[str, Any], silent: str) -> str:
     reason = str(result.get("msg") or result.get("censored") or silent)
+    if lacks := _NOT_SET.fullmatch(reason):
+        variable = _OF_KEYWORDS.get(lacks[1], f"ansible_{lacks[1]}")
+        reason = f"{reason}. Fix: set {lacks[2]} in the inventory, or correct {variable} there"
     return reason if len(reason) <= SAID_LIMIT else f"{reason[:SAID_LIMIT]} ... ({len(reason)} characters)"
 
 

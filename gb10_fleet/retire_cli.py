@@ -15,14 +15,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import co
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice
 
 from gb10_fleet.discover.places import BadPlace
-from gb10_fleet.ending import by_name, show
+from gb10_fleet.ending import by_name, show_errors, told
 from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place, utc
 from gb10_fleet.rollout.written import text_of
-from gb10_fleet.up.people import Person, Stop, stopped
+from gb10_fleet.up.people import Person, Stop, shortly, stopped
 
 if TYPE_CHECKING:
     from gb10_fleet import share_cli
@@ -34,6 +34,11 @@ UNDO = "gb10.fleet.undo"
 ASKS = {UNDO: "changes", "retire": "msg", "retire_keys": "changed"}
 # Of an inventory, an address, a missing ssh-keyscan, a folder, another command.
 TROUBLES = (Stop, NotWritable, BadPlace, FileNotFoundError, PermissionError, locks.Busy)
+_STEPS = {
+    "Read the services": "looking at what can be taken back",
+    "Put back what stood before": "putting back what stood before",
+    "Remove the list": "looking at what is left",
+}
 _PUBLIC_KEY = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ +(AAAA[A-Za-z0-9+/]{40,}={0,2})(?:\s|\Z)")
 _MOST_SHOWN, _LONGEST = 50, 4096  # lines and characters of what a host says: it may say 4 MiB
 
@@ -158,25 +163,29 @@ class _Retire:
                 Outcome.refused,
             )
         state, keys = place(self.inventories), blobs(self.host, row["keys"])
-        self._known(state)  # what cannot be read ends it before anything changes, not after it
+        shared = self._known(state)[-1]  # what cannot be read ends it before anything changes, not after it
         if not check:
             self._ask(len(keys))
         order = Order(
             "gb10.fleet.retire", self.inventories, self.host, check=check, words=self.words, asks=ASKS,
             variables={"gb10_retire": {"models": self.models, "ssh_keys": keys, "secrets": secrets()}},
         )  # fmt: skip
-        outcome, report = run(order, quiet=self.person.quiet)
+        outcome, report = run(order, **({"quiet": True} if self.person.quiet else shortly(order, _STEPS)))
         if outcome is not Outcome.done:
-            if self.person.quiet:
-                show(order, report)
+            show_errors(report)
             then = "nothing was changed" if outcome is Outcome.refused else "correct it, then run the same again"
-            raise Stop(f"gb10 retire: {outcome.name}; {then}", outcome)
+            why = [by_name(order, line) for line in told(report)]
+            self.person.say(*why)
+            end = f"gb10 retire: {outcome.name}; {then}"
+            raise Stop("; ".join([*why, end]) if self.person.quiet else end, outcome)
         found = evidence(self.host, report)
         if check:
             return found
         file = _written(state, self.host, found)
         clients = self._forget(row, state)
-        self.person.say(*(by_name(order, line) for line in lines(found, clients)), f"What was done: {file}")
+        by_share = {*shared.get("vars", {}), *shared.get("hosts", {}).get(self.host, {})}
+        said = lines({**found, "secrets": [name for name in found["secrets"] if name not in by_share]}, clients)
+        self.person.say(*(by_name(order, line) for line in said), f"What was done: {file}")
         return {**found, "clients": clients, "file": str(file)}
 
     def _ask(self, keys: int) -> None:

@@ -375,7 +375,8 @@ def _address(host: str, login: str) -> str:
                 return str(asked.getsockname()[0])
         found = name if is_address(name) else str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
     except OSError as error:
-        raise Stop(f"{host}: no address of it is known ({error}). Fix: set ansible_host", Outcome.refused) from None
+        fix = "set ansible_host" if name else "give this machine a default route: by that it knows its own address"
+        raise Stop(f"{host}: no address of it is known ({error}). Fix: {fix}", Outcome.refused) from None
     if ipaddress.ip_address(found).is_loopback:
         raise Stop(f"{host}: {name} is {found}, which no other machine reaches. Fix: set ansible_host", Outcome.refused)
     return found

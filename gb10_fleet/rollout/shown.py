@@ -27,6 +27,8 @@ def summary(record: Mapping[str, Any]) -> None:
         live.out(line)
     for line in changes.fleet_lines(changes_of(record), f"gb10 report {record['run']}"):
         live.out(line)
+    if record["attempt"] > 1:
+        live.out("what an attempt that was cut off had changed may be missing here: nobody heard of it")
     if record["ended"] is not None:
         live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
     if record["outcome"] == Outcome.done.name:

@@ -6,6 +6,7 @@ It is made of what the other commands do: it finds and logs in as `gb10 discover
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -102,6 +104,17 @@ def up(
     raise typer.Exit(outcome)
 
 
+@contextlib.contextmanager
+def _refused_beside() -> Iterator[tuple[ModuleType, Path]]:
+    """The locks, and the folder of those of the fleet; who finds it locked is told what to wait for."""
+    from gb10_fleet.rollout import journal, locks
+
+    try:
+        yield locks, journal.place([str(home.inventory())])
+    except locks.Busy as busy:
+        raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
+
+
 @dataclass
 class _Up:
     person: Person
@@ -118,6 +131,9 @@ class _Up:
         from gb10_fleet.discover import places
         from gb10_fleet.up import search, written
 
+        if not self.check:
+            with _refused_beside() as (locks, folder):  # before anybody types a password
+                locks.refuse(folder)
         try:
             named = places.places(self._without_user(where))
             known = written.read(home.inventory())
@@ -313,7 +329,7 @@ class _Up:
             return offers[0]
         by_answer = {str(number): offer for number, offer in enumerate(offers, 1)}
         if len(offers) == 1:
-            by_answer = dict.fromkeys(("y", "yes"), offers[0])
+            by_answer |= dict.fromkeys(("y", "yes"), offers[0])
         return self.person.choose(screen.question(offers, consents), "say --yes", by_answer.get)
 
     # -- a fleet with an inventory
@@ -329,10 +345,12 @@ class _Up:
         self.said["changes"] = left
         if not left and _is_proven(fleet):
             self.person.say("Nothing to do: all is set up, and the last proof was healthy.")
+            stopped = [one for one in report.findings if one["id"] == "stopped_by_wish"]
+            self.person.say(*(f"But {one['host']}: {one['fact']}; `gb10 start SERVICE` starts it" for one in stopped))
             self.person.show(*self._use(fleet, _last_proof()))
             return Outcome.done
         what = "; ".join(f"{name}: {len(rows)} steps" for name, rows in left.items()) or "the proof"
-        self.person.say(f"Going on with {home.inventory()}: {what} left.")
+        self.person.say(f"Going on with {home.inventory()}. Left: {what}.")
         if self.check:
             self.person.say("Nothing was changed.")
             return Outcome.done
@@ -343,16 +361,9 @@ class _Up:
 
     def _site(self, fleet: Fleet) -> Outcome:
         """Run and prove. A model that the hub gives out with a token only is the one more question."""
-        from gb10_fleet.rollout import locks
-        from gb10_fleet.rollout.journal import place
-
-        order = self._order("gb10.fleet.site", home.inventory())
-        try:
-            with locks.held(place(order.inventories)) as name:
-                name("gb10 up")
-                return self._set_up(order, fleet)
-        except locks.Busy as busy:
-            raise Stop(f"{busy}, then run `gb10 up` again", Outcome.refused) from None
+        with _refused_beside() as (locks, folder), locks.held(folder) as name:
+            name("gb10 up")
+            return self._set_up(self._order("gb10.fleet.site", home.inventory()), fleet)
 
     def _set_up(self, order: Order, fleet: Fleet) -> Outcome:
         self.person.say("Setting up; the first time it downloads for a while. If it is cut off, run `gb10 up` again.")
@@ -419,8 +430,8 @@ class _Up:
 
 
 def _progress(person: Person, fleet: Fleet) -> Progress:
-    """What takes two Sparks, only where there are two."""
-    alone = len(fleet.hosts) == 1
+    """What takes two Sparks, only where two serve together."""
+    alone = len(fleet.serving) == len(fleet.hosts)
     return Progress(person, {name: words for name, words in STEPS.items() if not (alone and name in OF_TWO)})
 
 

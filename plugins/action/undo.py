@@ -11,6 +11,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, targ
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
+_NEEDED = {"page_cache", "docker", "container_toolkit", "fabric"}  # for a start of the units of vllm
+
 
 class ActionModule(OwnAction):
     """Take roles back on one host."""
@@ -33,6 +35,10 @@ class ActionModule(OwnAction):
         if answer is None:
             return said
         remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])
+        gone = {change["role"] for change in answer["changes"]}
+        if gone & _NEEDED and "vllm" not in options["roles"] and not options["all"]:
+            names = ", ".join(sorted(gone & _NEEDED))
+            remains.append(f"vllm, where it is set up: its next start needs {names} (undo vllm as well, or run site)")
         result = {**said, "remains": remains}
         if self._task.diff and not answer["error"]:
             name, whole = task_vars["inventory_hostname"], bool(task_vars.get("ansible_diff_mode"))

@@ -80,7 +80,7 @@ changes:
       description: What differed.
       type: str
 remains:
-  description: What the packages that were removed leave on the host.
+  description: What the packages that were removed leave on the host, and what the next start of vllm lacks.
   returned: when the host answered
   type: list
   elements: str

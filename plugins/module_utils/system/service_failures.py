@@ -20,7 +20,7 @@ NOT_AGAIN = (
 OUTSIDE = ("docker_down", "peer_lost", "rail_down")
 # {unit}: the unit of the service, which has the same name on all hosts of a cluster.
 WAYS_OUT = {
-    "bad_settings": "run site.yml: the role vllm writes the file anew",
+    "bad_settings": "run site.yml, which writes the file anew",
     "docker_down": "`systemctl status docker` and `journalctl -u docker` say why",
     "docker_refused": "the text is Docker's own. A file of NVIDIA that is not there, or a device nvidia.com/gpu: the"
     " GPU's CDI file is older than the driver (`sudo systemctl restart nvidia-cdi-refresh`); /dev/infiniband: this"

@@ -197,10 +197,11 @@ def _models(subject: Subject) -> Iterator[Finding]:
     for service, entry in said.items() if isinstance(said, Mapping) else ():
         if isinstance(entry, Mapping):  # else the plan says what is wrong with it
             where = f"vllm_services.{service}.model"
-            yield from _model(where, entry.get("model"), entry.get("model_facts"), subject)
+            yield from _model(where, entry.get("model"), entry.get("model_facts"), subject, file=entry.get("gguf"))
 
 
-def _model(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Finding]:
+def _model(where: str, name: Any, facts: Any, subject: Subject, file: Any = None) -> Iterator[Finding]:
+    """`file`: of the model, in GGUF. The catalog has none of these, so that a near name is that of another model."""
     if not (name and isinstance(name, str)):
         return
     # Imported where a host serves: the catalog of models takes a while to read.
@@ -208,8 +209,9 @@ def _model(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Find
 
     if models.find(name) or models.in_recipes(name) or facts:
         return  # of facts the rules of the role speak
-    near = models.nearest(name)
-    advice = f"did you mean {' or '.join(near)}? If" if near else "`gb10 plan --all` lists those that it has; if"
+    near = [] if file else models.nearest(name)
+    question = f"`gb10 plan {name}/{file}` reads the file" if file else "`gb10 plan --all` lists those that it has"
+    advice = f"did you mean {' or '.join(near)}? If" if near else f"{question}; if"
     yield subject.say(
         "unknown_model",
         f"{where} {name} is not in the catalog, so nobody has checked that it exists and fits",

@@ -124,7 +124,7 @@ def rehearsed(
     if to is None:
         return Rehearsed(UNKNOWN, "no recipe of a release is known: name one with --to")
     if host["firmware"] is None:
-        return Rehearsed(UNKNOWN, "the firmware inventory of SMBIOS cannot be read", to.name)
+        return Rehearsed(UNKNOWN, verdict.NO_SMBIOS, to.name)
     if simulated["release"] not in (to.name, to.shown):
         own = simulated["release"] or "none"
         return Rehearsed(

@@ -22,6 +22,10 @@ CURRENT, NEWER, BEHIND, TORN, WAITING, HELD, UNKNOWN = (
     "current", "newer", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
 _GOOD = (CURRENT, NEWER)
+NO_SMBIOS = (
+    "the firmware inventory of SMBIOS cannot be read. Fix: `sudo dmidecode -t 45` on the host says why; a container or "
+    "a virtual machine has none: leave it out with --limit"
+)
 # No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
 _UNREACHABLE = {"TPM"}
 # The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
@@ -177,7 +181,7 @@ def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
             "elsewhere `gb10 release plan --to RELEASE` goes by the catalog"
         )
     if host["firmware"] is None:
-        return "the firmware inventory of SMBIOS cannot be read, and packages alone would name a wrong release"
+        return f"{NO_SMBIOS}. Packages alone would name a wrong release"
     if host["reboot_required"]:
         return "a reboot is missing: until then kernel and driver are not those of the packages"
     if not host["packages"]:

@@ -336,10 +336,16 @@ def test_the_play_of_undo_has_the_tasks_that_are_said() -> None:
         ("site -i spark-a, -- other.yml", "and no playbook"),
         ("site -i inventory -i invntory/mine", "invntory/mine is not there"),
         ("site", "--inventory"),
+        # No password is asked for before.
+        ("top -kK -i spark-a, --once", "No such option: --once"),
+        ("bundle -K -J -i spark-a,", "Missing argument 'hosts'"),
     ],
 )
-def test_a_line_is_refused_before_anything_runs(use: Use, line: str, said: str) -> None:
+def test_a_line_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, use: Use, line: str, said: str
+) -> None:
     stub = use(0)
+    monkeypatch.setattr("getpass.getpass", lambda question: pytest.fail(f"asked: {question}"))
     result = CLI.invoke(cli.app, line.split())
     assert result.exit_code == 2 and said in result.output
     assert not stub.call
@@ -796,6 +802,19 @@ def proof() -> dict[str, Any]:
         "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": reasons, "since": None,
         "clusters": [cluster], "hosts": hosts,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("hosts", [["spark-a"], ["spark-a", "spark-b"]])
+def test_the_end_of_a_run_says_all_of_one_service_and_the_places_of_several(tmp_path: Path, hosts: list[str]) -> None:
+    clusters = []
+    for host in hosts:
+        api = {"host": host, "url": "http://127.0.0.1:8000", "gateway": None, "login": f"you@{host}"}
+        clusters.append({"name": host, "services": [{"verdict": "serving", "served_models": ["m"], "api": api}]})
+    (tmp_path / "evidence.json").write_text(json.dumps({"clusters": clusters}))
+    lines = [*ending.how_to_use(Order("", ["inventory"]), tmp_path)]
+    assert any("gb10 logs" in line for line in lines) is (len(hosts) == 1)
+    assert all(any(f"you@{host}" in line for line in lines) for host in hosts)
+    assert len(hosts) == 1 or lines[-1].endswith("gb10 ps --use -i inventory")
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])

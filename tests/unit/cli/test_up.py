@@ -51,6 +51,7 @@ class World:
     wait: Sequence[str] = (A, B)  # hosts whose rails wait for a consent
     small: Sequence[str] = ()  # hosts that say of themselves that they have no memory
     left: int = 3  # changes that a check finds, before the first run is through
+    stopped: str = ""  # what is, because somebody said so
     orders: list[Order] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -94,7 +95,9 @@ class World:
         rows = [
             {"role": "docker", "resource": f"package:p{number}", "action": "install"} for number in range(self.left)
         ]
-        return Outcome.done, Report(changes=dict.fromkeys(self.hosts, rows))
+        wish = {"host": A, "id": "stopped_by_wish", "fact": self.stopped, "way_out": "`gb10 start SERVICE` ends it"}
+        findings = [wish | {"severity": "info", "accepted": None}] if self.stopped else []
+        return Outcome.done, Report(changes=dict.fromkeys(self.hosts, rows), findings=findings)
 
     def _prove(self) -> None:
         file = home.evidence() / "latest/evidence.json"
@@ -208,6 +211,9 @@ def test_run_again_there_is_nothing_to_do(world: World) -> None:
         done = up(*words)
         assert done.exit_code == 0 and "Nothing to do" in done.output and "How to use " in done.output, done.output
     assert len(world.changed) == 1 and len(world.asked) == 1
+    world.stopped = "gb10-vllm.service: stopped by you until 17:59 UTC"
+    done = up()
+    assert done.exit_code == 0 and f"But {A}: {world.stopped}; `gb10 start" in done.output, done.output
 
 
 def test_a_run_that_was_cut_off_goes_on_without_a_question(world: World) -> None:
@@ -252,8 +258,10 @@ def test_an_interrupted_look_or_check_is_the_end(world: World, monkeypatch: pyte
 def test_nothing_is_set_up_beside_a_rollout(world: World) -> None:
     world.typed = ["1"]
     with locks.held(home.inventory() / ".gb10"):
-        result = up()
+        result, before = up(), [*world.orders]
+        assert up("--check", *ADDRESSES.values()).exit_code == Outcome.done
     assert result.exit_code == Outcome.refused and "another gb10 is at work" in result.output and not world.changed
+    assert not before, "a password was asked for in vain"
     assert up().exit_code == Outcome.done and world.changed
 
 
@@ -392,7 +400,7 @@ def test_another_model_and_a_new_spark_are_asked_for_again(world: World) -> None
     world.typed, world.left = ["y"], 3
     done = up("--model", "openai/gpt-oss-120b")
     assert done.exit_code == 0 and "Your fleet has spark-a" in done.output
-    world.hosts, world.typed = (A, B), ["y"]
+    world.hosts, world.typed = (A, B), ["1"]  # as the table has it
     done = up(ADDRESSES[B])
     assert done.exit_code == 0, done.output
     pair = inventory()["children"]["pair1"]
@@ -606,11 +614,11 @@ def test_who_may_not_sudo_is_told_so_and_not_asked_again(
         find(network, person(["y", "a"]), tmp_path, monkeypatch, *network.hosts)
 
 
-@pytest.mark.parametrize(("names", "said"), [((A,), False), ((A, B), True)])
-def test_one_spark_hears_nothing_of_cables(
-    names: tuple[str, ...], said: bool, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("names", "clusters", "said"), [((A,), 1, False), ((A, B), 1, True), ((A, B), 2, False)])
+def test_sparks_that_serve_alone_hear_nothing_of_cables(
+    names: tuple[str, ...], clusters: int, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {})  # as it is read
+    fleet = written.Fleet([written.Host(name, None) for name in names], [], None, {}, [{}] * clusters)  # as it is read
     progress = cli._progress(Person(), fleet)
     for task in ("Fetch | Take it over the fabric", "Prove | Wait until the model answers"):
         progress({"event": "playbook_on_task_start", "event_data": {"task": task}})

@@ -672,6 +672,12 @@ def test_a_model_of_ones_own_is_information_and_can_be_accepted() -> None:
     assert only(evaluate(subject({**own, "gb10_accept": {"unknown_model": "ours"}}))).accepted == "ours"
 
 
+def test_a_file_in_gguf_is_not_taken_for_a_model_of_the_catalog_with_a_name_like_it() -> None:
+    entry = {"engine": "llama_cpp", "model": "ggml-org/gpt-oss-20b-GGUF", "gguf": "gpt-oss-20b-mxfp4.gguf"}
+    (found,) = (one for one in evaluate(subject({"vllm_services": {"small": entry}})) if one.id == "unknown_model")
+    assert found.severity == "info" and found.way_out.startswith("`gb10 plan ggml-org/gpt-oss-20b-GGUF/gpt-oss-20b-")
+
+
 @pytest.mark.parametrize(
     "variables",
     [

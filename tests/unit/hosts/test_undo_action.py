@@ -129,6 +129,13 @@ def test_the_log_names_what_was_taken_back_and_what_stays(run: Run) -> None:
     assert "spark-applied  stays" not in output
 
 
+def test_what_the_next_start_of_a_model_needs_is_named(run: Run) -> None:
+    for roles, times in (("docker", 1), ("docker,vllm", 0)):
+        rc, output = run.play(PLAYBOOK, "-e", f"gb10_undo={roles}", kinds=("docked", "untouched"))
+        assert rc == 0, output
+        assert output.count("stays: vllm, where it is set up: its next start needs docker (") == times, output
+
+
 def test_one_refusal_leaves_every_host_alone(run: Run) -> None:
     rc, output = run.play(PLAYBOOK, "-e", "gb10_undo=all", kinds=("applied", "changed"))
     assert rc == 2 and "changed since" in output

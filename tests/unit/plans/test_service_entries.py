@@ -35,6 +35,13 @@ def test_a_key_without_a_value_is_refused(entry: dict[str, Any], key: str) -> No
         )
 
 
+@pytest.mark.parametrize("key", ["engine", "kind"])
+def test_an_engine_that_does_not_exist_is_all_that_is_said(key: str) -> None:
+    """By which keys an entry would be judged, nobody knows then."""
+    text = refused({"one": BARE | {key: "llama.cpp", "gguf": "m.gguf"}})
+    assert text.startswith(f"value of vllm_services.one.{key} must be one of: ") and "gguf" not in text
+
+
 @pytest.mark.parametrize("key", ["max_model_len", "gpu_memory_utilization"])
 def test_a_key_of_vllm_without_a_value_is_refused(key: str) -> None:
     assert f"vllm_services.one.{key} is empty" in refused({"one": BARE | {key: None}})

@@ -165,6 +165,10 @@ def break_memory(host: Host) -> None:
     (host.sbin / "gb10-memory-gate.short").touch()
 
 
+def take_gate(host: Host) -> None:
+    (host.sbin / "gb10-memory-gate").unlink()
+
+
 def break_disk(host: Host) -> None:
     host.raw["disk_gib"] = 10**9
 
@@ -191,6 +195,7 @@ def break_gid(host: Host) -> None:
         (break_docker, "docker_down", "Cannot connect"),
         (break_image, "image_missing", "image is not on this host: Error: No such image"),
         (break_memory, "memory_short", "7 GiB wanted"),
+        (take_gate, "bad_settings", "gb10-memory-gate: No such file or directory"),
         (break_disk, "disk_full", "GiB left"),
         (break_cache, "disk_full", "No such file or directory"),
         (break_driver, "driver_incoherent", "module_not_loaded: no GPU now; modprobe"),
@@ -205,7 +210,7 @@ def test_a_red_gate_has_its_verdict_and_no_container_starts(
     host.start()
     assert host.verdict() == verdict
     assert text in host.status["failure"]["text"]
-    assert host.status["failure"]["lasting"] == (verdict in ("image_missing", "driver_incoherent"))
+    assert host.status["failure"]["lasting"] == (verdict in ("image_missing", "driver_incoherent", "bad_settings"))
     assert host.runs() == 0 and not host.active
     host.start()
     assert host.verdict() == verdict and (host.status["failures"], host.status["attempt"]) == (2, 2)

@@ -162,7 +162,7 @@ def test_what_the_set_exchanges_is_no_removal_of_the_rest() -> None:
 @pytest.mark.parametrize(
     ("changed", "said", "why"),
     [
-        ({"firmware": None}, {}, "SMBIOS"),
+        ({"firmware": None}, {}, "SMBIOS cannot be read. Fix: "),
         ({}, {"release": "OTA2604"}, "its own newest recipe is OTA2604"),
         ({}, {"release": None}, "its own newest recipe is none"),
     ],

@@ -103,7 +103,7 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
             "2 packages of OTA2607 are older or missing",
         ),
         ("a", {"reboot_required": True}, "unknown", "a reboot is missing"),
-        ("a", {"firmware": None}, "unknown", "SMBIOS cannot be read"),
+        ("a", {"firmware": None}, "unknown", "SMBIOS cannot be read. Fix: "),
         ("a", {"packages": {}}, "unknown", "no DGX OS"),
     ],
 )

@@ -287,6 +287,10 @@ def test_resume_goes_on_where_it_stopped(fleet: Fleet) -> None:
     assert status == 0 and again["run"] == record["run"] and fleet.worked[0] == second and len(fleet.worked) == 2
     status, refused = gb10("resume")
     assert status == Outcome.refused and refused["reason"] == f"{record['run']} is done"
+    unheard = "what an attempt that was cut off had changed may be missing here"
+    assert unheard in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output
+    start()
+    assert unheard not in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output
 
 
 def test_rollback_takes_back_what_was_touched(fleet: Fleet) -> None:

@@ -322,7 +322,8 @@ class Life:
         code, said = self._ask(str(self.root / MEMORY_GATE), str(self.config.memory_gib))
         say(said)
         if code:
-            raise Failure("memory_short", printable(said))
+            there = (self.root / MEMORY_GATE).exists()
+            raise Failure("memory_short" if there else "bad_settings", printable(said))
         self.rails.check_gid_by_hand(self.config.argv)
         if self.config.gid_file:
             code, said = self._ask(str(self.root / GID_INDEX), self.config.gid_file, str(self.root / "sys"))

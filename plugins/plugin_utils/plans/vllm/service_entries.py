@@ -121,6 +121,10 @@ def _options(entry: Mapping[Any, Any]) -> catalog.Options:
 
 def _of_keys(where: str, entry: Mapping[Any, Any]) -> Iterator[str]:
     options = _options(entry)
+    for key in ("kind", "engine"):  # they decide what other keys there are
+        if entry.get(key) is not None and (wrong := _of_a_value(f"{where}.{key}", options[key], entry[key])):
+            yield from wrong
+            return
     yield from _strange(where, [key for key in entry if key not in options], options)
     known = {key: value for key, value in entry.items() if key in options}
     for key in [key for key, value in known.items() if value is None]:
