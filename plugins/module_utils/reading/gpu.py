@@ -58,6 +58,7 @@ _IDENTITY = ("name", "driver_version", "temperature.gpu", "power.draw")
 # As text, so that each is compiled when it is first used: a probe needs the second alone.
 _UNKNOWN_FIELD = r'Field "([\w.]+)" is not a valid field to query'
 _NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
+_LOST = "GPU is lost"  # nvmlErrorString, also in single cells while it goes
 _NO_SUCH_COMMAND = 127
 # How nvidia-smi says that there is nothing to read, by exit status or words.
 _STATES = (
@@ -127,6 +128,9 @@ def parse(done: Completed, fields: Sequence[str] = FIELDS) -> Part:
     found, reasons = values(cells)
     if state == "ok" and not (cells and _speaks(found, cells)):
         state, reason = "unreadable", f"nvidia-smi gave no row of a GPU: {quoted(done.stdout[:LARGEST_REFUSAL])}"
+    lost = next((cell for cell in cells.values() if _LOST in cell), "")
+    if lost:
+        state, reason = "absent", f"nvidia-smi says {quoted(lost)}"
     if state != "ok":
         return {"state": state, **dict.fromkeys((*TEXTS, *NUMBERS, "reasons"))}, {"state": reason}
     return {"state": state, **found}, reasons
