@@ -125,6 +125,11 @@ FAULTS = (
         " it, then run again",
     ),
     Fault(
+        "package_path_blocked",
+        r"^ (unable to|error|cannot) .*: (Too many levels of symbolic links|(Not|Is) a directory|File exists)",
+        "something else stands where the package has its file: `namei -l FILE` shows it; move it away, then run again",
+    ),
+    Fault(
         "dpkg_asks",
         r"end of file on stdin at conffile prompt",
         "somebody has changed a configuration file that the package brings: `dpkg --configure -a` by hand asks which of"
@@ -306,7 +311,7 @@ FAULTS = (
     ),
     Fault(
         "apt_redirected",
-        r"Redirection (loop encountered|from \S+ to \S+ is forbidden)",
+        r"Redirection (loop encountered|from \S+ to \S+ is forbidden)|Failed to fetch \S+ +3\d\d\b",
         "something in between answers in place of the mirror, most often a login page of the network: open any page"
         " from the host once, or name the proxy (`apt-config dump Acquire::http::Proxy`), then run again",
     ),

@@ -190,6 +190,7 @@ KINDS = (
         r".{0,60}High temperature on sensors with bit set)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
+    ("cable_plugged", r"\A(cx7-pcie-hotplug \S{4,20}): Cable plugin"),
     ("cable_removed", rf"\A(mlx5_core {_PCI}): Port module event: module \d+, Cable unplugged"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
     (
