@@ -295,7 +295,7 @@ FAULTS = (
     ),
     Fault(
         "apt_signature_wrong",
-        r"BADSIG|signatures? (were|was) invalid|invalid signature|data and signature failed|"
+        r"BADSIG|only weak security|signatures? (were|was) invalid|invalid signature|data and signature failed|"
         r"Clearsigned file isn't valid|unexpected data after|"
         r"OpenPGP signature verification failed|No good signature|verify signature \(is|Unknown error executing|"
         r"No Hash entry in Release|Insufficient information available to perform this download|"

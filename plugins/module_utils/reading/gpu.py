@@ -57,8 +57,8 @@ FIELDS = (*TEXTS.values(), *(field for field, _least, _most in NUMBERS.values())
 _IDENTITY = ("name", "driver_version", "temperature.gpu", "power.draw")
 # As text, so that each is compiled when it is first used: a probe needs the second alone.
 _UNKNOWN_FIELD = r'Field "([\w.]+)" is not a valid field to query'
-_NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
 _LOST = "GPU is lost"  # nvmlErrorString, also in single cells while it goes
+_NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
 _NO_SUCH_COMMAND = 127
 # How nvidia-smi says that there is nothing to read, by exit status or words.
 _STATES = (
@@ -68,6 +68,7 @@ _STATES = (
     ("no_driver", 12, "couldn't find libnvidia-ml.so"),
     ("absent", 15, "Unable to determine the device handle"),
     ("absent", 15, "Failed to initialize NVML: Unknown Error"),
+    ("absent", 15, _LOST),
 )
 
 

@@ -180,7 +180,7 @@ KINDS = (
         "wired_fault",
         rf"\A(r81\d\d {_PCI})(?: \S{{1,15}})?(?: \(\w+\))?: (?:NETDEV WATCHDOG: .{{0,40}}timed out|"
         r"PCI error \(cmd|Transmit timeout reset|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|"
-        r"cannot remap MMIO|no MMIO resource|probe with driver \w+ failed with error)",
+        r"cannot remap MMIO|no MMIO resource|Unable to change power state|probe with driver \w+ failed with error)",
     ),
     ("wired_fault", r"\ANETDEV WATCHDOG: (\S{1,15}) \(r81\d\d\): transmit queue \d+ timed out"),
     ("wired_fault", rf"\A(r81\d\d): probe of {_PCI} failed with error"),
