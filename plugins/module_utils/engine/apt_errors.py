@@ -193,7 +193,7 @@ FAULTS = (
     Fault(
         "apt_settings_wrong",
         r"Syntax error /etc/apt|is invalid for APT::Default-Release|preferences file /etc/apt|"
-        r"Did not understand pin type",
+        r"Did not understand pin type|Opening configuration file /etc/apt",
         "correct the file under /etc/apt that is named, then run again",
     ),
     Fault(
@@ -212,13 +212,13 @@ FAULTS = (
         r"^((E|Error): )?(Unable to locate package|(Version|Release) '\S+' for '\S+' was not found|"
         r"Couldn't find (any )?package|Can ?n[o']t (select|find) .*(package|version)|Unable to find a source package|"
         r"Reinstallation of )|Internal Error, No file name for|"
-        r"has no installation candidate",
+        r"has no installation candidate|Unsupported file \S+ given on commandline",
         "no source of this host has it: `apt-cache policy NAME` shows what they have; the source may be missing, its"
         " list old (`apt-get update`), or the version gone from it",
     ),
     Fault(
         "apt_method_missing",
-        r"method (driver )?\S+ could not be found",
+        r"method (driver )?\S+ (could not be found|is unsupported|is explicitly disabled)",
         "a source is fetched in a way that this apt does not have: install the package that apt names, or correct the"
         " source under /etc/apt/sources.list.d",
     ),
@@ -346,7 +346,7 @@ FAULTS = (
     ),
     Fault(
         "apt_not_on_mirror",
-        r"Failed to fetch \S+ +4(04|10)\b|Unable to find expected entry|"
+        r"Failed to fetch \S+ +(4(04|10)\b|File not found - )|Unable to find expected entry|"
         r"(does not have|no longer has|does no longer have) a Release file",
         "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
     ),
@@ -374,7 +374,8 @@ FOLLOWING = (
     _BY_NAME["dpkg_database_damaged"]._replace(pattern=r"dpkg: unrecoverable fatal error"),
     Fault(
         "dpkg_dependencies",
-        r"dependency problems? (prevent|- )|pre-dependency problem:?$|cannot be configured because|"
+        r"dependency problems? (prevent|- )|conflicting packages - |pre-dependency problem:?$|"
+        r"cannot be configured because|"
         r"Could not (perform immediate configuration on|configure) '|cannot satisfy pre-dependenc",
         _HALF_WAY_OUT,
     ),

@@ -172,7 +172,7 @@ KINDS = (
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     (
         "nic_firmware",
-        _NETDEV + r"(?:TX timeout |NETDEV WATCHDOG: .{0,40}timed out|\w{10,40} failed recovering from a tx_timeout)",
+        _NETDEV + r"(?:[RT]X timeout |NETDEV WATCHDOG: .{0,40}timed out|\w{10,40} failed recovering from a tx_timeout)",
     ),
     ("nic_queue", _NETDEV + r"(?:(?:Error|ERR) CQE on |Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor)"),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
