@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support import health
 from tests.support.health import BOOT, FORMER, GIB, MEMORY, NOW, boot, gpu, rail, reading, sample, serving
 from tests.support.signs import API, AWAY, ENDED, NO_MEMORY, XID, four, of_gpus, with_memory
-from tests.support.unseen_readings import Case, counted, ended, pressed, railed, said
+from tests.support.unseen_readings import Case, bare, counted, ended, pressed, railed, said
 
 ABSENT = [sample(gpu=health.silent("absent"))]
 FAILED = "NVRM: GPU 000f:01:00.0: RmInitAdapter failed! (0x62:0x51:1941)"
@@ -113,4 +113,24 @@ TENTH = (
          said(reading(), ["SLUB: Unable to allocate memory on CPU 3 (of node 0) on node -1, gfp=0x820(GFP_ATOMIC)"] * 9
               + ["python3: vmalloc error: size 4096, failed to allocate pages, mode:0xdc2(GFP_KERNEL)"] * 3),
          "memory_short"),
+)  # fmt: skip
+
+SWITCH = "cx7-pcie-hotplug MTKP0001:00: "
+FAILS = [SWITCH + "Cable plugin", SWITCH + "Timeout waiting for link to reach L0 (reached max count)",
+         SWITCH + "Rescan failed: -110"]  # fmt: skip
+TRAINS = [rail(state="INIT", carrier=False)]
+
+ELEVENTH = (
+    Case("fault", "NVIDIA/NV-Kernels: a cable was put in, and the adapter did not come up", "log_nic_firmware",
+         said(bare(), FAILS), "nic_firmware"),
+    Case("sound", "the same driver where no cable is", "",
+         said(bare(), [SWITCH + "PCIe hotplug driver initialized successfully", SWITCH + "Cable removal"], 3585), ""),
+    Case("fault", "sunrpc: the lock server of a share is away", "log_share_lost",
+         said(reading(), [AWAY.replace("nfs", "lockd")]), "share_lost"),
+    Case("sound", "the same, and it is back", "",
+         said(reading(), [AWAY.replace("nfs", "lockd"), "lockd: server 192.0.2.9 OK"]), ""),
+    Case("sound", "a planned rail still trains, 25 s after the boot", "",
+         railed(TRAINS, TRAINS, planned_rails=["enp1s0f0np0"], uptime_s=25.0), ""),
+    Case("fault", "the same an hour later", "rail_down",
+         railed(TRAINS, TRAINS, planned_rails=["enp1s0f0np0"]), "rail_fault"),
 )  # fmt: skip

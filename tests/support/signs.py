@@ -322,6 +322,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "log_cable_removed": (
         Example("NVIDIA/NV-Kernels pull request 271", lines=["cx7-pcie-hotplug MTKP0001:00: Cable removal"]), SOUND,
     ),
+    "log_cable_plugged": (
+        Example("notes of an owner of a pair, 2026-09", lines=["cx7-pcie-hotplug MTKP0001:00: Cable plugin"]),
+        Example("a boot with its cable in", lines=["cx7-pcie-hotplug MTKP0001:00: Hotplug enabled"]),
+    ),
     "log_hung_task": (
         Example("kernel/hung_task.c", lines=["INFO: task VLLM::EngineCor:812 blocked for more than 120 seconds"]),
         SOUND,

@@ -53,6 +53,8 @@ def _said(patient: Patient, kind: str, number: str, events: Sequence[Event], bes
         fact, severity, way_out = _asked(patient, last, fact, severity, xid["actions"], way_out)
     if kind == "cable_removed" and patient.linked:
         fact, way_out = f"{fact}: each rail has its link now", "nothing to do"
+    if kind == "cable_plugged" and not patient.of_this_boot(last):
+        fact, way_out = f"{fact}: the host has booted since", "nothing to do"
     return Finding(id_, severity, patient.host, fact, way_out.format_map(patient.rules.limits))
 
 

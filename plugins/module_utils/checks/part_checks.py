@@ -44,7 +44,7 @@ def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
     wanted = any(rail["netdev"] in planned for rail in off)
     down = [rail["hca"] for rail in off if rail["netdev"] in planned or parted or rail["hca"] in before]
     if down:
-        loud = wanted or any(_waits_for_rail(status) for status in patient.services)
+        loud = _settled(patient) and (wanted or any(_waits_for_rail(status) for status in patient.services))
         fact = f"{', '.join(down)}: no link{', though planned as a rail' if wanted else ' any more'}"
         yield patient.say("rail_down", fact, "warn" if loud else "")
 
@@ -94,6 +94,12 @@ def _parted(patient: Patient) -> bool:
         event["kind"] == "cable_removed" and patient.of_this_boot(event) and event["last_s"] >= looked_s
         for event in patient.events
     )
+
+
+def _settled(patient: Patient) -> bool:
+    """Return whether the host is up for long enough that each link has come up."""
+    up_s = patient.reading["uptime_s"]
+    return up_s is None or up_s >= patient.limit("cable_look_s")
 
 
 def _waits_for_rail(status: UnitStatus | None) -> bool:

@@ -22,7 +22,7 @@ _MAX_WORDS = 600  # characters of apt's own text in a message
 _ERRORS = ("E:", "Error:", "dpkg: error")
 # apt says the same of a hold and of packages that can never stand beside each other; the holds tell which it is.
 _BLOCKED = (
-    r"(?m)^(?:E|Error): (Unable to (?:correct problems|satisfy dependencies)|Error, pkgProblemResolver|"
+    r"(?m)^(?:E|Error): (Unable to (?:correct problems|satisfy dependencies)|Error, pkgProblemResolver|Broken packages|"
     r"Held packages were changed|Unmet dependencies)"
 )
 # ` cuda : Depends: driver (>= 2) but 1 is to be installed`; further lines of one package leave its name out.
@@ -97,8 +97,7 @@ FAULTS = (
         "disk_refuses",
         r"Read-only file system|Input/output error|Structure needs cleaning|"
         r"\.dpkg-\w+': (Operation not permitted|Permission denied)|"
-        r"^ (unable to|error|cannot) [\w ]*'[^']*'( \(while processing '[^']*'\)| as '[^']*')?: "
-        r"(Operation not permitted|Permission denied)|"
+        r"^ (unable to|error|cannot) (?!execute)([^':]|'[^']*')*: (Operation not permitted|Permission denied)|"
         r"error setting (ownership|permissions) of",
         "the disk does not take the file, most often after an error of its own (`journalctl -k | grep -i -e ext4 -e"
         " nvme`); or somebody has locked the file that is named (`lsattr`)",
@@ -106,12 +105,29 @@ FAULTS = (
     Fault(
         "dpkg_database_damaged",
         r"(files list file|status database|parsing file '/var/lib/dpkg/\S+'|info file '/var/lib/dpkg/).*"
-        r"(missing final newline|is corrupt|empty file name|error|damaged)|dpkg: unrecoverable fatal error|"
+        r"(missing final newline|is corrupt|empty file name|error|damaged)|(flAbsPath on|MergeList) /var/lib/dpkg/|"
         r"unable to access the dpkg database directory|corrupt info database format|"
         r"Malformed \d\w\w word in the Status|"
         r"^dpkg: error: parsing file '/var/lib/dpkg/",
         "a file below /var/lib/dpkg is cut, as a full disk or a power cut leaves it: take /var/backups/dpkg.status.0"
         " for the status, and `apt-get install --reinstall` the package that is named",
+    ),
+    Fault(
+        "apt_states_damaged",
+        r"Unable to parse package file /var/lib/apt/extended_states",
+        "the file is cut in which apt keeps what it installed for others: put /var/backups/apt.extended_states.0 in its"
+        " place, then run again",
+    ),
+    Fault(
+        "file_in_use",
+        r"^ (unable to|error|cannot) .*: (Text file busy|Device or resource busy)",
+        "a program runs from that file, or a container has mounted something over it (`findmnt`, `fuser -v FILE`): end"
+        " it, then run again",
+    ),
+    Fault(
+        "package_path_blocked",
+        r"^ (unable to|error|cannot) .*: (Too many levels of symbolic links|(Not|Is) a directory|File exists)",
+        "something else stands where the package has its file: `namei -l FILE` shows it; move it away, then run again",
     ),
     Fault(
         "dpkg_asks",
@@ -163,15 +179,21 @@ FAULTS = (
         "the package is for another processor, and a Spark is arm64: take the one for arm64 or all",
     ),
     Fault(
+        "package_too_new",
+        r"uses unknown compression for member",
+        "the package is made for a later release than this host has: take the one for this release"
+        " (`cat /etc/os-release`)",
+    ),
+    Fault(
         "apt_lists_damaged",
-        r"package cache file is corrupted|Problem with MergeList|could not be parsed or opened|"
+        r"package cache file is corrupted|Problem with MergeList|could not be parsed or opened|rename failed, No such|"
         r"section with no Package: header|Unable to parse package file",
         "a list of apt's is cut: remove the files below /var/lib/apt/lists, then `apt-get update`",
     ),
     Fault(
         "apt_settings_wrong",
         r"Syntax error /etc/apt|is invalid for APT::Default-Release|preferences file /etc/apt|"
-        r"Did not understand pin type",
+        r"Did not understand pin type|Opening configuration file /etc/apt",
         "correct the file under /etc/apt that is named, then run again",
     ),
     Fault(
@@ -190,13 +212,13 @@ FAULTS = (
         r"^((E|Error): )?(Unable to locate package|(Version|Release) '\S+' for '\S+' was not found|"
         r"Couldn't find (any )?package|Can ?n[o']t (select|find) .*(package|version)|Unable to find a source package|"
         r"Reinstallation of )|Internal Error, No file name for|"
-        r"has no installation candidate",
+        r"has no installation candidate|Unsupported file \S+ given on commandline",
         "no source of this host has it: `apt-cache policy NAME` shows what they have; the source may be missing, its"
         " list old (`apt-get update`), or the version gone from it",
     ),
     Fault(
         "apt_method_missing",
-        r"method (driver )?\S+ could not be found",
+        r"method (driver )?\S+ (could not be found|is unsupported|is explicitly disabled)",
         "a source is fetched in a way that this apt does not have: install the package that apt names, or correct the"
         " source under /etc/apt/sources.list.d",
     ),
@@ -273,7 +295,7 @@ FAULTS = (
     ),
     Fault(
         "apt_signature_wrong",
-        r"BADSIG|signatures? (were|was) invalid|invalid signature|data and signature failed|"
+        r"BADSIG|only weak security|signatures? (were|was) invalid|invalid signature|data and signature failed|"
         r"Clearsigned file isn't valid|unexpected data after|"
         r"OpenPGP signature verification failed|No good signature|verify signature \(is|Unknown error executing|"
         r"No Hash entry in Release|Insufficient information available to perform this download|"
@@ -288,7 +310,14 @@ FAULTS = (
         " `timedatectl`, then use another mirror",
     ),
     Fault(
+        "apt_redirected",
+        r"Redirection (loop encountered|from \S+ to \S+ is forbidden)|Failed to fetch \S+ +3\d\d\b",
+        "something in between answers in place of the mirror, most often a login page of the network: open any page"
+        " from the host once, or name the proxy (`apt-config dump Acquire::http::Proxy`), then run again",
+    ),
+    Fault(
         "apt_file_damaged",
+        r"Writing more data than expected|Maximum file size exceeded|single header line over|Unknown date format|"
         r"not a (Debian format|valid DEB) archive|corrupted filesystem tarfile|Invalid archive|archive corrupted|"
         r"Hash mismatch for|Size mismatch|unexpected end of file|decompressing archive member|<decompress>|"
         r"Hash Sum mismatch|File has unexpected size|Mirror sync in progress|"
@@ -317,16 +346,19 @@ FAULTS = (
     ),
     Fault(
         "apt_not_on_mirror",
-        r"Failed to fetch \S+ +4(04|10)\b|Unable to find expected entry|"
+        r"Failed to fetch \S+ +(4(04|10)\b|File not found - )|Unable to find expected entry|"
         r"(does not have|no longer has|does no longer have) a Release file",
         "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
     ),
 )
 
-_KEY_UNKNOWN = next(fault for fault in FAULTS if fault.name == "apt_key_unknown")
+_BY_NAME = {fault.name: fault for fault in FAULTS}
 # What follows from something else: it is the fault only where nothing else is named.
 FOLLOWING = (
-    _KEY_UNKNOWN._replace(pattern=r"is not signed|no longer signed"),  # apt says so of any source that did not come
+    # apt says so of any source that did not come.
+    _BY_NAME["apt_key_unknown"]._replace(
+        pattern=r"is not signed|no longer signed|unauthenticated packages|not be authenticated"
+    ),
     Fault(
         "initrd_failed",
         r"mkinitramfs failure|update-initramfs: failed for|mkinitramfs: failed",
@@ -339,9 +371,11 @@ FOLLOWING = (
         "the package's own script failed: mend what it says, then `dpkg --configure -a`; `journalctl -b` has what its"
         " service said",
     ),
+    _BY_NAME["dpkg_database_damaged"]._replace(pattern=r"dpkg: unrecoverable fatal error"),
     Fault(
         "dpkg_dependencies",
-        r"dependency problems? (prevent|- )|pre-dependency problem:?$|cannot be configured because|"
+        r"dependency problems? (prevent|- )|conflicting packages - |pre-dependency problem:?$|"
+        r"cannot be configured because|"
         r"Could not (perform immediate configuration on|configure) '|cannot satisfy pre-dependenc",
         _HALF_WAY_OUT,
     ),

@@ -73,8 +73,8 @@ KINDS = (
     ("gpu_start", r"\ANVRM: GPU [0-9a-fA-F:.]{7,16}: (RmInitAdapter|rm_init_adapter) failed"),
     (
         "gpu_start",
-        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
-        r".{0,80}?(?:[Cc]annot|did not find|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |reported an error|"
+        r"\ANVRM: (?:GPU\d+ )?(RmInit\w{4,40}|RmFetch\w{4,40}|osInit\w{4,40}|_?k(?:gsp|fsp)\w{4,40}|gpuWait\w{4,40}): "
+        r".{0,80}?(?:[Cc]annot|did not find|No firmware|[Ff]ail(?!.*non-fatal)|[Ff]atal |Error |reported an error|"
         r"[Tt]ime(?:d )?out|unexpected)",
     ),
     (
@@ -83,7 +83,7 @@ KINDS = (
         r"None of the NVIDIA [\w ]{4,20} were|No NVIDIA (?:devices|GPU|PCI devices)|is already bound to|"
         r"Can't find an IRQ for|This PCI I/O region assigned to your NVIDIA|"
         r"(?:request_mem_region|pci_enable_device) failed|Device start failed for|rm_init_\w{2,20}\(\) failed|"
-        r"[Ff]ailed to (?:map registers|initialize module|wait for bar firewall))",
+        r"[Ff]ailed to (?:map registers|initialize module|wait for bar firewall|copy vbios))",
     ),
     (
         "gpu_start",
@@ -104,8 +104,13 @@ KINDS = (
     ),
     # Said of each program that has libraries of another version: also of a container that brings its own.
     ("driver_mismatch", r"\ANVRM: (API mismatch): "),
-    ("gpu_start", rf"\A(nvidia|nvidia {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
+    (
+        "gpu_start",
+        rf"\A(nvidia|nvidia {_PCI}): (?:probe (?:of {_PCI}|with driver \w+) failed with error|"
+        r"Direct firmware load for nvidia/\S{1,30}/gsp_(?!log)\w{1,20}\.bin failed)",
+    ),
     ("oom_kill", r"\AOut of memory(?: \(oom_kill_allocating_task\))?: Killed process \d+ \((.{0,15})\)"),
+    ("oom_kill", r"\A(Out of memory) and no killable processes"),
     # A caller may do without the pages, and try again: by count and with memory short.
     ("no_pages", r"\A.{1,15}: (page allocation (?:failure|stalls)): order:\d+, mode:"),
     ("no_pages", r"\A.{1,15}: (vmalloc error): size \d+, .{4,60}, mode:"),
@@ -144,10 +149,10 @@ KINDS = (
         "pcie_error",
         rf"\A(?:{_DRIVERS}) {_PCI}: "
         r"(?:DPC: (?:containment event, status:0x[0-9a-f]+[,:] )?)?(?:AER: )?(?:Multiple )?"
-        r"(?:(?:PCIe|CXL) Bus Error: severity=)?(Uncorrect\w*|Fatal|aer_uncor_severity|"
+        r"(?:(?:PCIe|CXL) Bus Error: severity=|pciehp: Slot\([^)]{1,12}\): )?(Uncorrect\w*|Fatal|aer_uncor_severity|"
         r"unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO error|mlx5_pci_err_detected Device state|"
-        r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|"
-        r"not ready \d+ms after [\w ]{3,20}; giving up)",
+        r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|Power fault|"
+        r"Cannot train link|not ready \d+ms after [\w ]{3,20}; giving up)",
     ),
     (
         "pcie_error",  # the ConnectX-7 says it as well where its cable is taken out
@@ -162,12 +167,13 @@ KINDS = (
         r"device has entered Service Failure|EVTQ overflow|event: [CF]_\w{3,30} client: [0-9a-f]{4}:|"
         r"event 0x(?!0[12])[0-9a-f]{2} received)",
     ),
+    ("nic_firmware", r"\A(cx7-pcie-hotplug \S{4,20}): (?:Timeout |R\w{5,7} .{0,60}(?:failed|Actual=[1-9]))"),
     ("slot_power", rf"\A(mlx5_core {_PCI}): .{{0,80}}insufficient power on the PCIe slot"),
     ("slot_capability", rf"\A(mlx5_core {_PCI}): .{{0,80}}PCIe slot power capability was not advertised"),
     ("nic_firmware", rf"\A(mlx5_core|mlx5_core {_PCI}): probe (?:of {_PCI}|with driver \w+) failed with error"),
     (
         "nic_firmware",
-        _NETDEV + r"(?:TX timeout |NETDEV WATCHDOG: .{0,40}timed out|\w{10,40} failed recovering from a tx_timeout)",
+        _NETDEV + r"(?:[RT]X timeout |NETDEV WATCHDOG: .{0,40}timed out|\w{10,40} failed recovering from a tx_timeout)",
     ),
     ("nic_queue", _NETDEV + r"(?:(?:Error|ERR) CQE on |Error cqe on cqn .{10,60} syndrome 0x(?!5,)[0-9a-f]+, vendor)"),
     ("nic_firmware", r"\ANETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue \d+ timed out"),
@@ -175,7 +181,7 @@ KINDS = (
         "wired_fault",
         rf"\A(r81\d\d {_PCI})(?: \S{{1,15}})?(?: \(\w+\))?: (?:NETDEV WATCHDOG: .{{0,40}}timed out|"
         r"PCI error \(cmd|Transmit timeout reset|Can't reset secondary PCI bus|unknown chip XID|PCI read failed|"
-        r"cannot remap MMIO|no MMIO resource|probe with driver \w+ failed with error)",
+        r"cannot remap MMIO|no MMIO resource|Unable to change power state|probe with driver \w+ failed with error)",
     ),
     ("wired_fault", r"\ANETDEV WATCHDOG: (\S{1,15}) \(r81\d\d\): transmit queue \d+ timed out"),
     ("wired_fault", rf"\A(r81\d\d): probe of {_PCI} failed with error"),
@@ -185,6 +191,7 @@ KINDS = (
         r".{0,60}High temperature on sensors with bit set)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
+    ("cable_plugged", r"\A(cx7-pcie-hotplug \S{4,20}): Cable plugin"),
     ("cable_removed", rf"\A(mlx5_core {_PCI}): Port module event: module \d+, Cable unplugged"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked (?:in I/O wait )?for more than \d+ seconds"),
     (
@@ -207,7 +214,7 @@ KINDS = (
     ),
     ("net_table", r"\Anf_conntrack: (nf_conntrack: table full)"),
     # Of one server the last line counts: it may be back.
-    (SHARE, r"\Anfs: server (\S{1,255}) (?:not responding, (?:still trying|timed out)|OK)\Z"),
+    (SHARE, r"\A(?:nfs|nfsacl|lockd|statd|mount): server (\S{1,255}) (?:not responding, [a-z ]{9,12}|OK)\Z"),
     (SHARE, r"\ANFS: state manager: .{4,60} failed on NFSv4 server (\S{1,255}) with error \d"),
     (SHARE, r"\ACIFS: VFS: (\\\\\S{1,255}) has not responded in \d+ seconds"),
     (
@@ -286,6 +293,11 @@ KINDS = (
         r"device offline|recoverable transport) error, "
         rf"dev ({_DISK}), sector(?!.{{0,30}}\((?:DISCARD|WRITE_ZEROES|SECURE_ERASE)\))",
     ),
+    (
+        "disk",
+        r"\A(block nvme\w+|device-mapper: thin): "
+        r"(?:no \w+ path - |[\d:]{3,9}: (?:switching pool to (?!write)|no free data))",
+    ),
     ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
     ("disk", r"\A(Read-error|Write-error) on swap-device \((?!8:)"),  # 8: a stick
     ("disk", rf"\AFAT-fs \(({_DISK})\): (?:error, |Filesystem has been set read-only|FAT read failed|bread failed)"),
@@ -338,7 +350,7 @@ LOGINS_GREP = (
 FAULTS_GREP = f"(?!{LOGINS_GREP})(?:{GREP})"
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
-_DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
+_DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\](?:\[ *[CT]\d{1,7}\])? (.*)$", re.MULTILINE)
 _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 

@@ -96,10 +96,17 @@ def read_machine_digest(host: HostReader) -> str | None:
     return sha256(f"gb10-fleet:{found[0]}".encode())[:16] if found else None
 
 
+def read_mounts(host: HostReader) -> dict[str, str]:
+    """Each mount point, and what is mounted there. The kernel writes a space in a name as its number."""
+    rows = [line.split() for line in (host.read("/proc/self/mounts") or "").splitlines()]
+    return {
+        re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), row[1]): row[0] for row in rows if len(row) > 2
+    }
+
+
 def read_disks(host: HostReader, paths: Sequence[str]) -> list[Disk]:
     """The file systems under DISK_PATHS and `paths`, each once, named by its mount point."""
-    mounts = {line.split()[1] for line in (host.read("/proc/self/mounts") or "").splitlines() if len(line.split()) > 2}
-    wanted = dict.fromkeys(mount_of(path, mounts | {"/"}) for path in (*DISK_PATHS, *paths))
+    wanted = dict.fromkeys(mount_of(path, {*read_mounts(host), "/"}) for path in (*DISK_PATHS, *paths))
     disks: list[Disk] = []
     for mount in wanted:
         try:

@@ -10,7 +10,7 @@ import json
 from typing import TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks, read_mounts
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
@@ -28,8 +28,7 @@ class Room(TypedDict):
 
 def read_rooms(host: HostReader) -> list[Room]:
     """Of PATHS, and of the folder that each service fills; `mount` holds the path. Unknown where none answers."""
-    lines = [line.split() for line in (host.read("/proc/self/mounts") or "").splitlines()]
-    mounts = {words[1]: words[0] for words in lines if len(words) > 2}
+    mounts = read_mounts(host)
     # A share of another host may not answer, and whoever asks it for its size waits without end.
     folders = [each for each in _filled(host) if mounts.get(mount_of(each, {*mounts}), "").startswith("/dev/")]
     disks = {disk["mount"]: disk for disk in read_disks(host, folders)}

@@ -61,7 +61,13 @@ _BY_PASSWORD = re.compile(
     r"permission denied \([\w,-]*(password|keyboard-interactive)", re.I
 )  # the host would take one
 # What is wrong before anybody logs in, and what helps.
+_NO_SSHPASS = "must install the sshpass program"  # so Ansible says it, before it asks any host
 _BEFORE_LOGIN = (
+    (
+        re.compile(_NO_SSHPASS),
+        "this machine has no sshpass, by which your ansible.cfg wants a password typed",
+        "install sshpass here, take `password_mechanism = sshpass` out of ansible.cfg, or use a key",
+    ),
     (
         re.compile(r"password (has expired|change required)|account (has expired|is (currently )?not available)", re.I),
         "the account lets nobody in",
@@ -175,7 +181,8 @@ def from_failure(
     """
     said = unadvised(_BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:]) or "no reason given"
     text = text[-_JUDGED:]
-    if not answered and (ours := next((each for each in _BEFORE_LOGIN if each[0].search(text)), None)):
+    early = not answered or _NO_SSHPASS in text
+    if early and (ours := next((each for each in _BEFORE_LOGIN if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)

@@ -26,7 +26,7 @@ WAYS_OUT = {
     " vllm_registry_username and vllm_registry_password (from a vault) to an account with a higher limit, or wait",
     "image_damaged": "what arrived, or what Docker has kept of it, is not whole: `docker image rm` it, `sudo systemctl"
     " restart docker`, and pull again; where it comes back, a proxy in between changes it",
-    "docker_down": "`systemctl status docker` says why; where its socket refuses, the play needs root (become)",
+    "docker_down": "`systemctl status docker containerd` says why; where its socket refuses, the play needs root",
 }
 LONGEST_TEXT = 400
 _JUDGED = 4000  # characters, the last ones: patterns follow each other again and again in a text of megabytes

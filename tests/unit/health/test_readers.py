@@ -445,6 +445,13 @@ def test_a_login_s_names_make_no_fault(name: str) -> None:
     assert [event["kind"] for event in kernel_log.parse_dmesg(dmesg, 0)] == ["oom_kill"]
 
 
+@pytest.mark.parametrize("caller", ["", "[  T812]", "[    C3]"])
+def test_dmesg_may_name_who_spoke(caller: str) -> None:
+    """As kernels with CONFIG_PRINTK_CALLER do."""
+    dmesg = f"[   12.345678]{caller} NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus."
+    assert [event["key"] for event in kernel_log.parse_dmesg(dmesg, 0)] == ["79"]
+
+
 @pytest.mark.parametrize(
     ("unit", "message", "key"),
     [

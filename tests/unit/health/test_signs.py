@@ -306,6 +306,13 @@ def test_a_cable_that_is_back_is_told_and_asks_for_nothing(state: str, advice: s
     assert one.severity == "info" and advice in one.way_out
 
 
+@pytest.mark.parametrize(("of_boot", "advice"), [(BOOT, "gb10 validate"), (FORMER, "nothing to do")])
+def test_a_cable_that_was_put_in_asks_for_a_measurement_until_the_next_boot(of_boot: str, advice: str) -> None:
+    put_in = event("cable_plugged", NOW - 5000, text="Cable plugin", of_boot=of_boot)
+    (one,) = [one for one in why(reading(events=[put_in])).judgement.findings if one.id == "log_cable_plugged"]
+    assert one.severity == "info" and advice in one.way_out
+
+
 @pytest.mark.parametrize(
     ("more", "severity"),
     [

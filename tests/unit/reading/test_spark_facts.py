@@ -474,6 +474,9 @@ def test_disks_are_named_by_mount_and_listed_once(spark: HostReader) -> None:
 def test_disks_of_the_paths_asked_for(spark: HostReader) -> None:
     write(spark.system.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n")
     assert [disk["mount"] for disk in collect(spark, ["/srv/models", "/opt"])["disks"]] == ["/", "/srv"]
+    write(spark.system.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv/my\\040disk ext4 rw 0 0\n")
+    (spark.system.root / "srv/my disk").mkdir(parents=True)
+    assert [disk["mount"] for disk in collect(spark, ["/srv/my disk/hub"])["disks"]] == ["/", "/srv/my disk"]
 
 
 def answer(links: Any, *others: Any) -> Completed:
