@@ -25,6 +25,10 @@ _CARRIED = re.compile(
 )
 # Its beginning ends a line; within one somebody quotes it.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \[repeated \d+x across cluster\])?\s*$")
+# What Python puts before the lines of a group of exceptions, deeper for each that is in one; its own line says nothing.
+_GROUP = re.compile(r"\s*\+ Exception Group Traceback ")
+_OF_GROUP = re.compile(r" *(?:\+-\+-+ [\d.]+ -+|[+|] ?)")
+_NO_END = re.compile(r"(?:[\w.]{1,40}\.)?(?:Base)?ExceptionGroup: ")
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]{0,300}/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
 KEPT_FRAMES = 60  # the last ones of a traceback
 LONGEST_NAME = 80  # of a file with its folder, and of a function
@@ -38,7 +42,10 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was bui
 # NCCL warns of what ends it, and kernels print what they are not made for.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid",
+    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid|"
+    # a heap that is no longer whole, as glibc says it, and what a solver of versions finds
+    r"double free|\Acorrupted |\A(?:free|[mc]alloc|realloc|malloc_consolidate|munmap_chunk)\(\): |"
+    r"(?:overflow|smashing) detected|unsatisfiable",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
@@ -81,6 +88,7 @@ class Errors:
     def __init__(self) -> None:
         self.found: list[Error] = []
         self.frames: dict[str, list[tuple[str, str]]] = {}  # of each process that shows a traceback
+        self.grouped: set[str] = set()  # processes that show a group of exceptions
         self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
 
     def feed(self, line: str) -> Error | None:
@@ -93,6 +101,7 @@ class Errors:
         text = line[beginning.end() :] if beginning else line
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
+        text = self._of_group(process, text)
         if _TRACEBACK.search(text):
             if len(self.frames) >= MOST_PROCESSES:
                 del self.frames[next(iter(self.frames))]
@@ -106,6 +115,16 @@ class Errors:
         weight = ENDS if level else _weight(text)
         return None if weight is None else self._keep(process, Error(text.strip()[:LONGEST_ERROR], False, "", weight))
 
+    def _of_group(self, process: str, text: str) -> str:
+        """As it would be of an exception alone."""
+        if _GROUP.match(text) and len(self.grouped) < MOST_PROCESSES:
+            self.grouped.add(process)
+        before = _OF_GROUP.match(text) if process in self.grouped else None
+        if before:
+            return text[before.end() :]
+        self.grouped.discard(process)
+        return text
+
     def _in_traceback(self, process: str, text: str) -> Error | None:
         """Code is indented, and what was raised is not."""
         frame = _FRAME.match(text)
@@ -116,6 +135,8 @@ class Errors:
         if text[:1].isspace() or not text:
             return None
         frames = self.frames.pop(process)
+        if _NO_END.match(text):
+            return None
         bare = frames and len(text) < BARE_ERROR and not _WORDLESS.match(text)
         where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if bare else ""
         way = "".join(f"{file}:{function} " for file, function in frames)
