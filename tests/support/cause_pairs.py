@@ -53,6 +53,8 @@ PAIRS: list[tuple[str, str, str]] = [
      "WARNING: Can't get attribute 'x' on <module 'plugin'>, which goes without it"),
     ("model_incomplete", 'FileNotFoundError: No such file or directory: "/m/model-00001-of-00004.safetensors"',
      'INFO: No such file or directory: "/m/chat_template.jinja", error-free without it'),
+    ("model_incomplete", "Exception: EOF while parsing a string at line 1 column 1048576",
+     "INFO: tokenizer.json ends at line 1 column 1048576, 0 failed"),
     ("kernel_fault", "RuntimeError: Engine core initialization failed. Failed core proc(s): {'EngineCore': -11}",
      "INFO: Core procs: {'EngineCore': 11}, 0 failed"),
     ("kernel_fault", "free(): invalid pointer", "INFO: free(): 96 GiB, no error"),

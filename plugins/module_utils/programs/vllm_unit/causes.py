@@ -30,6 +30,7 @@ _GROUP = re.compile(r"\s*\+ Exception Group Traceback ")
 _OF_GROUP = re.compile(r" *(?:\+-\+-+ [\d.]+ -+|[+|] ?)")
 _NO_END = re.compile(r"(?:[\w.]{1,40}\.)?(?:Base)?ExceptionGroup: ")
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]{0,300}/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
+_FOLDERS = re.compile(r"(?<=-packages/).*|(?:[^/]+/){0,2}$")  # of a package from its own one on, else the last two
 KEPT_FRAMES = 60  # the last ones of a traceback
 LONGEST_NAME = 80  # of a file with its folder, and of a function
 # pydantic says on the next lines what is wrong; argparse passes on what it says, and llama.cpp why CUDA failed.
@@ -70,7 +71,7 @@ ENDS, PERHAPS, SLIGHT = range(3)  # what an error weighs; of each, those that we
 
 
 class Error(NamedTuple):
-    """`raised`: it is the end of a traceback, whose frames are `way`, each as folder/file:function and a blank."""
+    """`raised`: it is the end of a traceback, whose frames are `way`, each as folders/file:function and a blank."""
 
     text: str
     raised: bool
@@ -129,7 +130,7 @@ class Errors:
         """Code is indented, and what was raised is not."""
         frame = _FRAME.match(text)
         if frame:
-            place = "/".join([*(frame["path"] or "").split("/")[-3:-1], frame["file"]])
+            place = f"{_FOLDERS.search(frame['path'] or '')[0]}{frame['file']}"  # type: ignore[index]
             kept = self.frames[process][1 - KEPT_FRAMES :]
             self.frames[process] = [*kept, (place[-LONGEST_NAME:], frame["function"][:LONGEST_NAME])]
         if text[:1].isspace() or not text:
