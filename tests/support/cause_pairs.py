@@ -303,6 +303,10 @@ PAIRS: list[tuple[str, str, str]] = [
 OF_LLAMA: list[tuple[str, str, str]] = [
     ("port_busy", "main: couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8001",
      "main: HTTP server is listening, hostname: 0.0.0.0, port: 8001"),
+    ("peers_differ", "RPC server version mismatch: 4.0.0", "ggml_backend_rpc: RPC server version 4.0.0, 0 failed"),
+    ("context_too_long",
+     "ValueError: User-specified context_length (262144) is greater than the derived context_length (40960).",
+     "Warning: User-specified context_length (262144) is greater than the derived context_length: CUDA error"),
     ("gpu_dead", "llama_prepare_model_devices: invalid value for main_gpu: 0 (available devices: 0)",
      "llama_prepare_model_devices: device CUDA0, 0 failed"),
     ("gpu_dead", "ggml_cuda_init: failed to initialize CUDA: unknown error", "ggml_cuda_init: 1 device, 0 failed"),

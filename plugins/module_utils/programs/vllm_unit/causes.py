@@ -46,7 +46,7 @@ _TROUBLE = re.compile(
     r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid|"
     # a heap that is no longer whole, as glibc says it, and what a solver of versions finds
     r"double free|\Acorrupted |\A(?:free|[mc]alloc|realloc|malloc_consolidate|munmap_chunk)\(\): |"
-    r"(?:overflow|smashing) detected|unsatisfiable",
+    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
@@ -58,7 +58,7 @@ _MARKED = re.compile(
 )
 _SLIGHT = re.compile(
     r"\[W\d{3,4} [\d:.]{6,20} |\[(?:W|I|WARNING|INFO)\] |\A[\d.]{8,20} [WID] |\d (?:WARNING|WARN|INFO)\b|"
-    r"level=(?:warning|info)\b|\w+Warning: "
+    r"level=(?:warning|info)\b|[Ww]arning: "
 )
 # How a program goes on after trouble: that has not ended it.
 _GOES_ON = re.compile(
