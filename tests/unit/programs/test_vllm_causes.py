@@ -440,6 +440,10 @@ BY_PLACE = [
      "start_failed"),
     (["layers/quantization/modelopt.py:from_config"], "ValueError: Missing 'quant_algo' in its configuration",
      "unknown_quantization"),
+    (["layers/quantization/modelopt.py:process_weights"], "RuntimeError: weight_scale must be of float8, got uint8",
+     "unknown_quantization"),
+    (["srt/layers/attention/registry.py:create"], "AssertionError: it requires SM>=80 and SM<=90, so try --another",
+     "kernel_unsupported"),
     (["layers/quantization/modelopt.py:create_weights"], "ValueError: hidden_size divisible by 128 is a must, got 2880",
      "kernel_unsupported"),
     (["layers/fused_moe/activation.py:from_str"], "ValueError: Unknown activation of experts: 'nobodys'",
@@ -452,6 +456,44 @@ BY_PLACE = [
      "refused_flag"),
     (["serve/options.py:read", "x/yaml/scanner.py:fetch_value"], "ScannerError: mapping values are not allowed here",
      "refused_flag"),
+    # vLLM issues 10457 and 51618: what reads settings says little of them.
+    (["vllm/utils/argparse_utils.py:load_config_file"], "AttributeError: 'NoneType' object has no attribute 'items'",
+     "refused_flag"),
+    (["vllm/logger.py:_configure", "python3.12/logging/config.py:configure"], "ValueError: Unable to configure handler",
+     "refused_flag"),
+    (["vllm/envs.py:__getattr__", "vllm/envs.py:<lambda>"], "ValueError: invalid literal for int() with base 10: '10m'",
+     "refused_flag"),
+    (["entrypoints/openai/api_server.py:build_app"], "ValueError: Invalid middleware a.b. Must be a function or class",
+     "refused_flag"),
+    (["entrypoints/openai/api_server.py:create_server_socket"], "socket.gaierror: [Errno -2] Name or service not known",
+     "refused_flag"),
+    (["entrypoints/openai/serving.py:build"], "ValueError: a value of which nobody has ever heard before",
+     "start_failed"),
+    (["srt/constrained/reasoner_grammar_backend.py:__init__"], "ValueError: a token must encode to exactly one of them",
+     "refused_flag"),
+    (["srt/managers/template_manager.py:_detect"], "TypeError: expected string or bytes-like object, got 'dict'",
+     "image_unfit"),
+    (["transformers/tokenization_utils_base.py:_from", "json/decoder.py:raw_decode"],
+     "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "model_incomplete"),
+    (["vllm/v1/engine/core.py:load", "json/decoder.py:raw_decode"],
+     "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "start_failed"),
+    (["torchcodec/_core/ops.py:load"], "RuntimeError: Could not load libtorchcodec. Likely causes:", "image_unfit"),
+    (["third_party/fmha_sm100/interface.py:plan"], "ValueError: page_table and seqused_k are of two devices here",
+     "kernel_unsupported"),
+    (["third_party/fmha_sm100/interface.py:plan"], "RuntimeError: plan() must be called before a capture begins",
+     "kernel_fault"),
+    (["dist-packages/vllm/distributed/kv_transfer/kv_connector/v1/a/worker.py:__init__"],
+     "ValueError: no source of forty slots and more of them", "refused_flag"),
+    (["site-packages/ray/util/client/worker.py:_connect"], "ConnectionError: ray client connection timeout, at all",
+     "ray_incomplete"),
+    (["x/util/client/worker.py:_connect"], "ConnectionError: a client's connection timeout, of forty words",
+     "start_failed"),
+    (["vllm/distributed/utils.py:get_pp_indices"], "ValueError: Invalid partition string: 20;44, and so on",
+     "refused_flag"),
+    (["srt/mem_cache/qsa_kv_pool.py:__init__"], "ValueError: positions must be [tokens] or [3, tokens], got [7]",
+     "kernel_unsupported"),
+    (["srt/model_loader/expert_pack/validate.py:validate"], "ValueError: entry 7 source tensor hash mismatch of them",
+     "weights_unfit"),
     (["openai/api_server.py:create_server_socket"], "OverflowError: bind(): port must be 0-65535, whatever it was",
      "refused_flag"),
     (["nimlib/profiles.py:select"], "NIMProfileIDNotFound: Could not match a profile in manifest at /opt/nim/x.yaml",
@@ -524,7 +566,10 @@ def test_the_refusal_of_a_request_is_no_end_in_whatever_words() -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["reasoning/basic.py", "multimodal/media.py", "models/llama.py", "lmcache/v1/x.py", "v1/spec_decode/eagle.py"],
+    [
+        *("reasoning/basic.py", "multimodal/media.py", "models/llama.py", "lmcache/v1/x.py", "v1/spec_decode/eagle.py"),
+        *("v1/core/kv_cache_utils.py", "srt/mem_cache/radix_cache.py"),
+    ],
 )
 def test_code_that_a_request_runs_names_the_end_of_a_start_alone(place: str) -> None:
     said = "Traceback (most recent call last):", f'  File "/x/{place}", line 1, in __init__', "ValueError: forty words"
@@ -709,6 +754,25 @@ def test_tracebacks_without_an_end_of_ever_new_processes_are_forgotten() -> None
     assert len(log.errors.frames) <= 100
     read("(Worker pid=999) KeyError: 'x'", log=log)
     assert log.cause == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize("process", ["", "(APIServer pid=1) "])
+def test_an_exception_in_a_group_is_read_as_one_alone(process: str) -> None:
+    """As Python 3.12 shows a group, of what asyncio's task groups run: bars before each line, and the group's own."""
+    said = (
+        *("  + Exception Group Traceback (most recent call last):", '  |   File "/x/vllm/a.py", line 1, in main'),
+        *(
+            "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+            "  +-+---------------- 1 -----------",
+        ),
+        *("    | Traceback (most recent call last):", '    |   File "/x/vllm/lora/utils.py", line 1, in load'),
+        *("    | ValueError: an adapter of forty and more words", "    +------------------------------------"),
+    )
+    log = read(*(process + line for line in said))
+    assert [(error.text, error.raised) for error in log.errors.found] == [(said[-2][6:], True)]
+    assert verdict_of_end(1, log, 0).verdict == "refused_flag"
+    read(f"{process}next", f"{process}  | 0  NVIDIA GB10  Fatal |", log=log)
+    assert log.errors.found[-1].text.startswith("| 0"), "a table is none"
 
 
 def test_a_line_that_is_made_to_match_slowly_holds_up_nobody() -> None:

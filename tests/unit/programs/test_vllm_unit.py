@@ -931,7 +931,7 @@ def tables(host: Host, rails: int, slots: int = 255) -> Life:
     return Life(config, Status(host.path, Notify(""), config.digest), Notify(""), host.root)
 
 
-@pytest.mark.parametrize(("pinned", "fault"), [("3", ""), ("5", "enp0 has its address at index 3")])
+@pytest.mark.parametrize(("pinned", "fault"), [("3", ""), ("-1", ""), ("5", "enp0 has its address at index 3")])
 def test_a_gid_index_by_hand_must_be_that_of_each_rail(tmp_path: Path, pinned: str, fault: str) -> None:
     host = Host(tmp_path)
     host.raw["argv"] = ["docker", "run", "--env", f"NCCL_IB_GID_INDEX={pinned}", "image"]

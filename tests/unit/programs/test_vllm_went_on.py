@@ -25,6 +25,7 @@ SLIGHT = {
         "2026-11-29 10:00:00,412 WARNING _http.py:319 -- '[Errno -3] Temporary failure in name resolution' thrown while"
         " requesting HEAD; it failed",
     ),
+    "kernel_fault": ("[2026-02-08 03:06:09] Warning: a longer context may lead to CUDA error: misaligned address",),
     "out_of_memory": ("[TensorRT-LLM][WARNING] Cuda failure 'out of memory' of a profile",),
     "disk_refuses": ("0.00.397.695 W load: failed to lock: Read-only file system",),
 }

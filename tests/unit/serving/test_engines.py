@@ -334,6 +334,9 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
     [
         ({"extra_args": ["--enable-nccl-nvls"]}, "rule sglang_nvlink: it joins GPUs over NVLink"),
         ({"extra_args": ["--moe-a2a-backend", "deepep"]}, "rule sglang_deepep"),
+        ({"extra_args": ["--attention-backend", "fa3"]}, "rule sglang_other_chips: its kernels are for SM90 or SM100"),
+        ({"extra_args": ["--moe-runner-backend", "flashinfer_trtllm"]}, "rule sglang_other_chips"),
+        ({"extra_args": ["--dsa-decode-backend", "trtllm"]}, "rule sglang_other_chips"),
         ({"extra_args": ["--enforce-eager"]}, "rule sglang_flag: this version has no --enforce-eager"),
         ({"extra_args": ["--attn-dp-size", "2"], "version": "0.5.17"}, "--attn-dp-size is of another version"),
         ({"extra_args": ["--cuda-graph-max-bs", "8"]}, "this version has no --cuda-graph-max-bs"),
@@ -356,6 +359,11 @@ def test_a_rule_may_be_accepted_and_one_of_a_version_warns() -> None:
     plan = vllm.plan(view({"own": entry("sglang", version="0.5.17")}))
     assert [each["id"] for each in plan.findings] == ["sglang_code_by_request", "sglang_fp4_nonsense"]
     assert not refused({"own": entry("sglang", extra_args=["--enable-symm-mem"], accept={"sglang_nvlink": "tried"})})
+
+
+@pytest.mark.parametrize("words", ["--attention-backend triton", "--moe-runner-backend flashinfer_cutlass"])
+def test_kernels_of_sglang_that_a_gb10_has_are_taken(words: str) -> None:
+    assert not refused({"own": entry("sglang", extra_args=words.split())})
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "speculative_no_tokens": (made(MTP.replace("mtp", "ngram")), made(MTP)),
     "tls_without_certificate": (made("--ssl-keyfile /k"), made("--ssl-keyfile /k --ssl-certfile /c")),
+    "variable_no_number": (
+        made(**env(VLLM_ENGINE_READY_TIMEOUT_S="1h")),
+        made(**env(VLLM_ENGINE_READY_TIMEOUT_S="3600")),
+    ),
     "log_level_unknown": (made(**env(VLLM_LOGGING_LEVEL="VERBOSE")), made(**env(VLLM_LOGGING_LEVEL="debug"))),
     "executor_unknown": (made("--distributed-executor-backend rays"), made("--distributed-executor-backend a.b.C")),
     "experts_not_shared": (made("--enable-eplb", traits=MOE), made("--enable-eplb -ep", traits=MOE)),
@@ -170,6 +174,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "attention_fp8_kv": (
         made(FP8_CACHE, version="0.19.0"),
         made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", version="0.19.0"),
+    ),
+    "flashinfer_fp8_cudnn": (
+        made(model=SUPER, version="0.28.0"),
+        made(model=SUPER, version="0.28.0", **env(VLLM_DISABLED_KERNELS="FlashInferFP8ScaledMMLinearKernel")),
     ),
     "flashinfer_eager_fp8": (
         made(f"{FP8_CACHE} --enforce-eager", traits=GDN, version="0.26.0"),
@@ -487,7 +495,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "rdma_off": (made(hosts=2, **env(NCCL_IB_DISABLE="1")), made(hosts=2, **env(NCCL_IB_DISABLE="0"))),
     "no_infiniband": (made(hosts=2, **inside("no_infiniband")), made(**inside("no_infiniband"))),
     "gpudirect": (made(hosts=2, **env(NCCL_NET_GDR_LEVEL="PHB")), made(hosts=2, **env(NCCL_NET_GDR_LEVEL="LOC"))),
-    "gid_index_by_hand": (made(**env(NCCL_IB_GID_INDEX="3")), made()),
+    "gid_index_by_hand": (made(**env(NCCL_IB_GID_INDEX="0")), made(**env(NCCL_IB_GID_INDEX="-1"))),
     "rendezvous_address": (made(hosts=2), made(hosts=2, **env(**dict.fromkeys(RENDEZVOUS, "192.0.2.1")))),
     "data_parallel_headless": (made("-dp 2", hosts=2), made("-dp 1", hosts=2)),
     "build_for_12_1": (

@@ -117,9 +117,11 @@ FAILED = {
     "marlin_width": Run("Intel/Qwen3.5-397B-A17B-int4-AutoRound", "-tp 4", OWN, "0.17.1", hosts=4),
     "memory_fit": Run("acme/Model-400B-A20B-FP8", "-tp 2", hosts=2),
     "nvfp4_moe": Run("acme/Model-30B-A3B-NVFP4", image="vllm/vllm-openai:v0.19.0"),
+    "limit_below_one": Run("Qwen/Qwen3-VL-8B-Instruct", '--limit-mm-per-prompt {"image":-1}'),
 }
 
 WORKED = {
+    "no images at all": Run("Qwen/Qwen3-VL-8B-Instruct", '--limit-mm-per-prompt {"image":0,"video":0}'),
     "marlin for both kinds of layers": Run(
         "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "--moe-backend marlin --linear-backend marlin", CU129
     ),

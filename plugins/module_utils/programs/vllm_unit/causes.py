@@ -25,7 +25,12 @@ _CARRIED = re.compile(
 )
 # Its beginning ends a line; within one somebody quotes it.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?: \[repeated \d+x across cluster\])?\s*$")
+# What Python puts before the lines of a group of exceptions, deeper for each that is in one; its own line says nothing.
+_GROUP = re.compile(r"\s*\+ Exception Group Traceback ")
+_OF_GROUP = re.compile(r" *(?:\+-\+-+ [\d.]+ -+|[+|] ?)")
+_NO_END = re.compile(r"(?:[\w.]{1,40}\.)?(?:Base)?ExceptionGroup: ")
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]{0,300}/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
+_FOLDERS = re.compile(r"(?<=-packages/).*|(?:[^/]+/){0,2}$")  # of a package from its own one on, else the last two
 KEPT_FRAMES = 60  # the last ones of a traceback
 LONGEST_NAME = 80  # of a file with its folder, and of a function
 # pydantic says on the next lines what is wrong; argparse passes on what it says, and llama.cpp why CUDA failed.
@@ -38,7 +43,10 @@ _HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was bui
 # NCCL warns of what ends it, and kernels print what they are not made for.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
-    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid",
+    r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid|"
+    # a heap that is no longer whole, as glibc says it, and what a solver of versions finds
+    r"double free|\Acorrupted |\A(?:free|[mc]alloc|realloc|malloc_consolidate|munmap_chunk)\(\): |"
+    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
@@ -50,7 +58,7 @@ _MARKED = re.compile(
 )
 _SLIGHT = re.compile(
     r"\[W\d{3,4} [\d:.]{6,20} |\[(?:W|I|WARNING|INFO)\] |\A[\d.]{8,20} [WID] |\d (?:WARNING|WARN|INFO)\b|"
-    r"level=(?:warning|info)\b|\w+Warning: "
+    r"level=(?:warning|info)\b|[Ww]arning: "
 )
 # How a program goes on after trouble: that has not ended it.
 _GOES_ON = re.compile(
@@ -63,7 +71,7 @@ ENDS, PERHAPS, SLIGHT = range(3)  # what an error weighs; of each, those that we
 
 
 class Error(NamedTuple):
-    """`raised`: it is the end of a traceback, whose frames are `way`, each as folder/file:function and a blank."""
+    """`raised`: it is the end of a traceback, whose frames are `way`, each as folders/file:function and a blank."""
 
     text: str
     raised: bool
@@ -81,6 +89,7 @@ class Errors:
     def __init__(self) -> None:
         self.found: list[Error] = []
         self.frames: dict[str, list[tuple[str, str]]] = {}  # of each process that shows a traceback
+        self.grouped: set[str] = set()  # processes that show a group of exceptions
         self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
 
     def feed(self, line: str) -> Error | None:
@@ -93,6 +102,7 @@ class Errors:
         text = line[beginning.end() :] if beginning else line
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
+        text = self._of_group(process, text)
         if _TRACEBACK.search(text):
             if len(self.frames) >= MOST_PROCESSES:
                 del self.frames[next(iter(self.frames))]
@@ -106,16 +116,28 @@ class Errors:
         weight = ENDS if level else _weight(text)
         return None if weight is None else self._keep(process, Error(text.strip()[:LONGEST_ERROR], False, "", weight))
 
+    def _of_group(self, process: str, text: str) -> str:
+        """As it would be of an exception alone."""
+        if _GROUP.match(text) and len(self.grouped) < MOST_PROCESSES:
+            self.grouped.add(process)
+        before = _OF_GROUP.match(text) if process in self.grouped else None
+        if before:
+            return text[before.end() :]
+        self.grouped.discard(process)
+        return text
+
     def _in_traceback(self, process: str, text: str) -> Error | None:
         """Code is indented, and what was raised is not."""
         frame = _FRAME.match(text)
         if frame:
-            place = "/".join([*(frame["path"] or "").split("/")[-3:-1], frame["file"]])
+            place = f"{_FOLDERS.search(frame['path'] or '')[0]}{frame['file']}"  # type: ignore[index]
             kept = self.frames[process][1 - KEPT_FRAMES :]
             self.frames[process] = [*kept, (place[-LONGEST_NAME:], frame["function"][:LONGEST_NAME])]
         if text[:1].isspace() or not text:
             return None
         frames = self.frames.pop(process)
+        if _NO_END.match(text):
+            return None
         bare = frames and len(text) < BARE_ERROR and not _WORDLESS.match(text)
         where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if bare else ""
         way = "".join(f"{file}:{function} " for file, function in frames)

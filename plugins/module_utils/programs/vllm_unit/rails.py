@@ -34,9 +34,9 @@ class Rails:
         return ""
 
     def check_gid_by_hand(self, argv: Sequence[str]) -> None:
-        """Refuse an index pinned for NCCL that is not that of each rail: it takes one for all."""
+        """Refuse an index pinned for NCCL that is not that of each rail: it takes one for all, and below 0 chooses."""
         pinned = next((word.partition("=")[2] for word in argv if word.startswith(PINNED_GID)), "")
-        for rail in self.watched if pinned else ():
+        for rail in self.watched if pinned and not pinned.startswith("-") else ():
             slot = self._slot_of(rail)
             if slot and slot.name != pinned:
                 text = f"{PINNED_GID}{pinned} by hand, and {rail.netdev} has its address at index {slot.name}"

@@ -19,7 +19,7 @@ _SLIDING: Mixers = ("sliding",)
 _LINEAR: Mixers = ("linear",)
 
 # How the same number is called by different makers; the first that is there counts.
-HIDDEN = ("hidden_size", "n_embd", "d_model", "embedding_dim", "emb_dim", "embed_dim", "dim")
+HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "embedding_dim", "emb_dim", "embed_dim", "dim")
 QUERY_HEADS = (
     *("num_attention_heads_per_layer", "num_attention_heads", "n_head", "n_heads", "num_query_heads", "num_heads"),
     *("attention_heads", "decoder_attention_heads", "num_decoder_attention_heads", "decoder_num_attention_heads"),

@@ -19,6 +19,10 @@ FAMILIES: dict[str, tuple[int, float, dict[str, Any]]] = {
         "model_type": "minicpm3", "hidden_size": 2560, "intermediate_size": 6400, "num_hidden_layers": 62,
         "num_attention_heads": 40, "num_key_value_heads": 40, "q_lora_rank": 768, "kv_lora_rank": 256,
         "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "vocab_size": 73448}),
+    # 176 billion as published; each of 70 layers keeps a key and a value as wide as it is
+    "BLOOM": (70 * 14336 * 2 * 2, 176.2, {
+        "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112, "vocab_size": 250880,
+        "seq_length": 2048}),
     # the same: 128 layers of 6,144 bytes, 2.896 GB
     "HRM-Text": (786432, 1.448, {
         "model_type": "hrm_text", "hidden_size": 1536, "intermediate_size": 4096, "num_attention_heads": 12,
