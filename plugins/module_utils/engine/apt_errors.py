@@ -74,7 +74,7 @@ FAULTS = (
     Fault(
         "apt_sources_unreadable",
         r"The list of sources could not be read|^((E|Error): )?(Malformed|Unparsable|Invalid value set for option|"
-        r"Type '\S+' is not known on|Index file type )|Missing Signed-By in the",
+        r"Type '\S+' is not known on|Line \d+ too long in|Index file type )|Missing Signed-By in the",
         "correct or remove the file that apt names, then run again",
     ),
     Fault(
@@ -161,11 +161,11 @@ FAULTS = (
     ),
     Fault(
         "apt_folder_refuses",
-        r"irectory \S+ (is )?missing\b|"
+        r"irectory \S+ (is )?missing\b|create temporary file \S+ for passing|Unable to mkstemp|"
         r"Could ?n[o']t (open|create|write|access|read) (?!lock).*\((13: Permission denied|"
         r"1: Operation not permitted)\)",
         "a folder of apt's is not its own any more: `ls -ld` of it and of what is above it; those below"
-        " /var/lib/apt/lists and /var/cache/apt/archives are root's, and partial is _apt's",
+        " /var/lib/apt/lists and /var/cache/apt/archives are root's, partial is _apt's, and /tmp is of mode 1777",
     ),
     Fault(
         "module_rejected",
@@ -336,7 +336,7 @@ FAULTS = (
         "apt_mirror_unreachable",
         r"Could not connect|Cannot initiate the connection|Connection (timed out|refused|failed|reset)|"
         r"Network is unreachable|No route to host|Unable to connect|Could not handshake|TLS (connection|handshake)|"
-        r"SSL (connection|handshake)|GnuTLS",
+        r"SSL (connection|handshake)|GnuTLS|from proxy( after CONNECT|: HTTP)",
         "check the host's network and proxy (`apt-config dump Acquire::http::Proxy`), then run again",
     ),
     Fault(
