@@ -380,6 +380,19 @@ FOLLOWING = (
         _HALF_WAY_OUT,
     ),
 )
+# Where nobody knows the reason: at least where to look.
+NAMELESS = (
+    Fault(
+        "apt_fetch_failed",
+        r"^(E|Error): Failed to fetch \S",
+        "`curl -sI URL` on the host shows what answers there: the mirror, a proxy or a login page; then run again",
+    ),
+    Fault(
+        "package_not_unpacked",
+        r"^dpkg: error processing archive ",
+        "dpkg says why it did not take the package: mend that, then `apt-get --fix-broken install`",
+    ),
+)
 
 
 _AS_A_SET = "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
@@ -389,7 +402,7 @@ _SOME_LOG = "make.log below /var/lib/dkms"  # where DKMS names none
 
 def ways_out() -> list[str]:
     """All that may stand behind `Fix:`, with a KERNEL, a LOG or NAMES of packages in it."""
-    of_faults = [fault.way_out for fault in (*FAULTS, *FOLLOWING)]
+    of_faults = [fault.way_out for fault in (*FAULTS, *FOLLOWING, *NAMELESS)]
     without_log = [way_out.replace("LOG", _SOME_LOG) for way_out in of_faults if "LOG" in way_out]
     return [*of_faults, *without_log, _AS_A_SET, _UNHOLD, _HALF_WAY_OUT, _UNMET_WAY_OUT]
 
@@ -401,7 +414,9 @@ def find(text: str) -> Fault | None:
     with what made the command fail.
     """
     lines = sorted(text.splitlines(), key=lambda line: not line.startswith(_ERRORS))
-    found = (fault for faults in (FAULTS, FOLLOWING) for line in lines for fault in faults if fault.is_in(line))
+    found = (
+        fault for faults in (FAULTS, FOLLOWING, NAMELESS) for line in lines for fault in faults if fault.is_in(line)
+    )
     return next(found, None)
 
 
