@@ -74,7 +74,7 @@ FAULTS = (
     Fault(
         "apt_sources_unreadable",
         r"The list of sources could not be read|^((E|Error): )?(Malformed|Unparsable|Invalid value set for option|"
-        r"Type '\S+' is not known on|Index file type )|Missing Signed-By in the",
+        r"Type '\S+' is not known on|Line \d+ too long in|Index file type )|Missing Signed-By in the",
         "correct or remove the file that apt names, then run again",
     ),
     Fault(
@@ -161,11 +161,11 @@ FAULTS = (
     ),
     Fault(
         "apt_folder_refuses",
-        r"irectory \S+ (is )?missing\b|"
+        r"irectory \S+ (is )?missing\b|create temporary file \S+ for passing|Unable to mkstemp|"
         r"Could ?n[o']t (open|create|write|access|read) (?!lock).*\((13: Permission denied|"
         r"1: Operation not permitted)\)",
         "a folder of apt's is not its own any more: `ls -ld` of it and of what is above it; those below"
-        " /var/lib/apt/lists and /var/cache/apt/archives are root's, and partial is _apt's",
+        " /var/lib/apt/lists and /var/cache/apt/archives are root's, partial is _apt's, and /tmp is of mode 1777",
     ),
     Fault(
         "module_rejected",
@@ -336,7 +336,7 @@ FAULTS = (
         "apt_mirror_unreachable",
         r"Could not connect|Cannot initiate the connection|Connection (timed out|refused|failed|reset)|"
         r"Network is unreachable|No route to host|Unable to connect|Could not handshake|TLS (connection|handshake)|"
-        r"SSL (connection|handshake)|GnuTLS",
+        r"SSL (connection|handshake)|GnuTLS|from proxy( after CONNECT|: HTTP)",
         "check the host's network and proxy (`apt-config dump Acquire::http::Proxy`), then run again",
     ),
     Fault(
@@ -380,6 +380,19 @@ FOLLOWING = (
         _HALF_WAY_OUT,
     ),
 )
+# Where nobody knows the reason: at least where to look.
+NAMELESS = (
+    Fault(
+        "apt_fetch_failed",
+        r"^(E|Error): Failed to fetch \S",
+        "`curl -sI URL` on the host shows what answers there: the mirror, a proxy or a login page; then run again",
+    ),
+    Fault(
+        "package_not_unpacked",
+        r"^dpkg: error processing archive ",
+        "dpkg says why it did not take the package: mend that, then `apt-get --fix-broken install`",
+    ),
+)
 
 
 _AS_A_SET = "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
@@ -389,7 +402,7 @@ _SOME_LOG = "make.log below /var/lib/dkms"  # where DKMS names none
 
 def ways_out() -> list[str]:
     """All that may stand behind `Fix:`, with a KERNEL, a LOG or NAMES of packages in it."""
-    of_faults = [fault.way_out for fault in (*FAULTS, *FOLLOWING)]
+    of_faults = [fault.way_out for fault in (*FAULTS, *FOLLOWING, *NAMELESS)]
     without_log = [way_out.replace("LOG", _SOME_LOG) for way_out in of_faults if "LOG" in way_out]
     return [*of_faults, *without_log, _AS_A_SET, _UNHOLD, _HALF_WAY_OUT, _UNMET_WAY_OUT]
 
@@ -401,7 +414,9 @@ def find(text: str) -> Fault | None:
     with what made the command fail.
     """
     lines = sorted(text.splitlines(), key=lambda line: not line.startswith(_ERRORS))
-    found = (fault for faults in (FAULTS, FOLLOWING) for line in lines for fault in faults if fault.is_in(line))
+    found = (
+        fault for faults in (FAULTS, FOLLOWING, NAMELESS) for line in lines for fault in faults if fault.is_in(line)
+    )
     return next(found, None)
 
 

@@ -267,7 +267,7 @@ KINDS = (
         "disk",
         rf"\AEXT4-fs \(({_DISK})\): (?:Remounting filesystem read-only|I/O error |previous I/O error|"
         r"error loading journal|error count(?: since last fsck)?: |warning: mounting fs with errors|"
-        r"[Ff]ailed to (?:convert unwritten extents|initialize )|Inode \d+ \(\w+\): orphan list check|"
+        r"[Ff]ailed to (?:convert unwritten|initialize |open journal)|Inode \d+ \(\w+\): orphan list check|"
         r"Delayed block allocation failed|"
         r"This should not happen!! Data will be lost|unable to read |can't read |group descriptors corrupted|"
         r"ext4_check_descriptors: |bad geometry|(?:initial|last) error at time|corrupt|"
