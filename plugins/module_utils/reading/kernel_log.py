@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import running
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import running, stacked
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.journal import (
     CONTAINER,
@@ -35,8 +35,7 @@ Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who say
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest of the kernel, and those of the units
 GAP_S = 3600.0  # equal lines that are further apart are two events
-_DISK = r"nvme\w+|dm-\d+|md\d+"  # what a host lives on; a stick that somebody took out is none
-_ON = re.compile(_DISK)
+_DISK = stacked.DISK
 _PCI = r"[0-9a-f:.]{12,}"
 SHARE = "share_lost"
 _DRIVERS = r"pcieport|pci|nvidia|mlx5_core|nvme|r81\d\d|mt79\w{2,3}"  # of what a Spark has on PCIe
@@ -344,7 +343,7 @@ _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
 # A login makes these as often as it likes, by a limit or a program of its own, so all others are asked for apart.
 LOGINS_GREP = (
-    r"^(?:Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
+    r"^(?:Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |.{0,80}\b(?:dm-|md)\d|"
     r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b))"
 )
 FAULTS_GREP = f"(?!{LOGINS_GREP})(?:{GREP})"
@@ -387,24 +386,13 @@ def read_events(
         more = [each.stdout for each in (guards, logins, early) if each and each.rc == 0]
         boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
         began = (boot, host.time_of_day() - host.system.clock.now())
-        return _of_this_host(host, parse_journal(done.stdout, own.stdout, *more, began=began))
+        return stacked.of_this_host(host, parse_journal(done.stdout, own.stdout, *more, began=began))
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
             f"neither journalctl ({quoted(done.words)}) nor dmesg ({quoted(buffer.words)}) gives a kernel log"
         )
-    return _of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
-
-
-def _of_this_host(host: HostReader, events: list[Event]) -> list[Event]:
-    """Without what is of a stick with LUKS, or of an image that a login has unlocked: both are a dm-N, too."""
-    own = {event["key"]: _on_own_disk(host, event["key"]) for event in events if event["key"].startswith("dm-")}
-    return [event for event in events if own.get(event["key"], True)]
-
-
-def _on_own_disk(host: HostReader, name: str, deep: int = 8) -> bool:
-    below = host.names(f"/sys/block/{name}/slaves") if deep else []
-    return any(not each.startswith("dm-") or _on_own_disk(host, each, deep - 1) for each in below if _ON.match(each))
+    return stacked.of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
 
 
 def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> Completed:

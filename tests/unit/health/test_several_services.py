@@ -108,7 +108,9 @@ def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
         "neighbour: ndisc_cache: neighbor table overflow!",  # it asks for addresses that nobody has
         "nf_conntrack: nf_conntrack: table full, dropping packet",  # of any network namespace
         "TCP: out of memory -- consider tuning tcp_mem",
+        "EXT4-fs error (device dm-7): ext4_lookup:1789: inode #2: x",  # an image of its own, broken
     )
+    (tmp_path / "sys/block/dm-7/slaves/nvme0n1p3").mkdir(parents=True)
     texts = ["NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", *(makes * kernel_log.MOST_LINES)]
     kernel = [
         json.dumps({"__REALTIME_TIMESTAMP": str((1 + number) * 10**6), "_BOOT_ID": "b", "MESSAGE": text})
@@ -134,15 +136,16 @@ def test_a_file_system_on_what_a_login_has_unlocked_is_not_the_disk_of_the_host(
     tmp_path: Path, below: str, own: bool
 ) -> None:
     """A stick, or at the desktop an image: with LUKS it is a dm-N as the host's own disk is."""
-    for name, lower in (("dm-5", below), ("dm-1", "loop0"), ("dm-2", "dm-3"), ("dm-3", "nvme0n1p3")):
+    stacks = {"dm-5": below, "dm-1": "md127", "md127": "loop0", "dm-2": "dm-3", "dm-3": "nvme0n1p3"}
+    for name, lower in stacks.items():
         (tmp_path / f"sys/block/{name}/slaves" / lower).mkdir(parents=True)
-    lines = [f"EXT4-fs error (device {name}): ext4_lookup:1789: inode #2: x" for name in ("dm-5", "dm-2", "dm-9")]
+    lines = [f"EXT4-fs error (device {name}): ext4_lookup:1789: inode #2: x" for name in [*stacks, "dm-9"]]
     text = "\n".join(f"[    1.{at:06}] {line}" for at, line in enumerate(lines))
     said = {"dmesg": Completed((), 0, text)}
     host = HostReader(system=System(tmp_path, lambda argv, *_: said.get(argv[0], Completed((), 1, ""))))
     seen = [event["key"] for event in kernel_log.read_events(host, NOW)]
     tally("a login that makes the disk of its host look broken", 1, int("dm-5" in seen and not own))
-    assert seen == ["dm-5"] * own + ["dm-2"]
+    assert seen == ["dm-5"] * own + ["dm-2", "dm-3"]
 
 
 def test_no_line_of_a_container_hides_one_of_the_kernel(tmp_path: Path) -> None:
