@@ -20,11 +20,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Bu
 
 _BLOCK = tarfile.BLOCKSIZE
 _LONGEST = 1 << 20  # of a header that extends another one
-_IN_A_ROW = 8  # of them for one file: a name, a link's target, and what is for all files
 _USUAL = 256  # bytes of such a header, which cost nothing
 _LONGEST_NAME = 4096  # Linux opens no longer one
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
 _KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
+_NO_BODY = b"123456"  # links, devices, folders and pipes, whatever size they say
 _LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 
 
@@ -42,7 +42,8 @@ class Member:
 def members(stream: Reader, budget: Budget) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
-    begun, in_a_row = False, 0
+    begun = False
+    before: set[bytes] = set()  # the kinds of headers that extend the next one
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
@@ -53,9 +54,9 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
         begun = True
         head = _head(block)
         if head.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG):
-            in_a_row += 1
-            if in_a_row > _IN_A_ROW:
-                raise ImageError("bad_layer", f"the archive has more than {_IN_A_ROW} headers of headers for one file")
+            if head.type in before or (before and head.type == tarfile.XGLTYPE):  # Docker takes the last one alone
+                raise ImageError("bad_layer", "a file of the archive has two headers of one kind")
+            before.add(head.type)
             text = _extension(stream, head.size)
             budget.spend("nodes", len(text) // _USUAL)
             if head.type == tarfile.XHDTYPE:
@@ -64,6 +65,8 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
                 more[_LONG[head.type]] = _text(text.rstrip(b"\0"))
             continue
         kind = _KINDS.get(head.type, OTHER)
+        if kind != FILE and head.size and block[156:157] not in _NO_BODY:  # Docker may read one there
+            raise ImageError("bad_layer", f"what is no file has {head.size} bytes in the archive")
         size = _size(more.get("size"), head.size) if kind == FILE else 0
         name = more.get("path") or head.name
         if len(name) > _LONGEST_NAME:
@@ -73,7 +76,7 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
         body = Part(stream, size)
         yield Member(plain(name), kind, size, more.get("linkpath") or head.linkname, body)
         _skip(stream, body.left + -size % _BLOCK)
-        more, in_a_row = {}, 0
+        more, before = {}, set()
 
 
 def plain(path: str) -> str:
