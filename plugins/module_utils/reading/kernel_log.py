@@ -346,7 +346,7 @@ LOGINS_GREP = (
     r"^(?:Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |.{0,80}\b(?:dm-|md)\d|"
     r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b))"
 )
-FAULTS_GREP = f"(?!{LOGINS_GREP})(?:{GREP})"
+FAULTS_GREP = f"^(?!{LOGINS_GREP})(?:{GREP})"  # anchored as a whole, else it is tried at each letter
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\](?:\[ *[CT]\d{1,7}\])? (.*)$", re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import number, text_of
-from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease
+from ansible_collections.gb10.fleet.plugins.module_utils.system.values import KernelRelease, TimeSource
 
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
@@ -20,7 +20,7 @@ BELOW = "the machine below"
 
 class Clock(TypedDict):
     epoch_s: float | None
-    source: str | None
+    source: TimeSource | None
     synchronized: bool | None
 
 

@@ -49,8 +49,9 @@ def said_by(text: str) -> Finding | None:
     return Finding(severity="error", **found.groupdict()) if found else None
 
 
-# What ssh says of the one whose key it misses: the address that it went to, or the alias.
-_KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
+# What ssh says of the one whose key it misses: the address that it went to, or the alias. A banner may say the same, so
+# it is a word that no shell changes.
+_KEY_OF = re.compile(r"host key is known for ([\w.:%@\[\]-]+)|host key for ([\w.:%@\[\]-]+),? has changed", re.I)
 _HOST_KEY = re.compile(
     r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b|"
     r"because host key checking is enabled",
@@ -186,7 +187,7 @@ def from_failure(
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)
-        asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"
+        asked = named[1] or named[2] if named else "ADDRESS"
         way_out = (
             "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
             f" then put it into known_hosts in place of the former one (ssh-keyscan {asked});"

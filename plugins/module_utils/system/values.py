@@ -72,5 +72,6 @@ PackageName = Annotated[
 KernelRelease = Annotated[str, Matching(re.compile(r"[A-Za-z0-9][A-Za-z0-9+._~-]{0,199}\Z"), "the release of a kernel")]
 Version = Annotated[str, Matching(re.compile(r"[A-Za-z0-9.+:~_-]{0,200}\Z"), "a version")]  # empty: half installed
 Word = Annotated[str, Matching(re.compile(r"[A-Za-z0-9._-]{0,100}\Z"), "a word")]
+TimeSource = Annotated[str, Matching(re.compile(r"[A-Za-z0-9._ -]{1,100}\Z"), "the name of a time daemon")]
 Cidr = Annotated[str, Parsed(_interface, "an address")]
 Address = Annotated[str, Parsed(_address, "an address")]

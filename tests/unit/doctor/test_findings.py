@@ -854,6 +854,17 @@ def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
     assert finding.id == "unreadable" and "SyntaxError" in finding.fact
 
 
+@pytest.mark.parametrize("said", ["known for {} and you", "for {} has changed", "for {}, has changed"])
+def test_the_name_of_a_key_is_no_command_of_a_banner(said: str) -> None:
+    """sshd's banner may say what ssh says, and the way out is to be pasted."""
+    for evil in ("x;reboot", "x`reboot`", "$(reboot)", "x|sh", "x${IFS}y"):
+        text = f"Host key verification failed. Host key {said.format(evil).replace('known', 'is known')}"
+        assert evil not in from_failure("spark-a", text, answered=False).way_out
+    for name in ("192.0.2.11", "[spark-a.lan]:2222", "fe80::1%enP7s7"):
+        text = f"Host key verification failed. Host key {said.format(name).replace('known', 'is known')}"
+        assert f"(ssh-keyscan {name});" in from_failure("spark-a", text, answered=False).way_out
+
+
 @pytest.mark.parametrize(
     ("text", "id_"),
     [

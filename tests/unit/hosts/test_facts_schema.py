@@ -95,6 +95,7 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
         (("interfaces", 0, "addresses"), ["x"], "facts.interfaces[0].addresses[0] is 'x', and must be an address"),
         (("packages",), {"x;reboot": "1"}, "a key of facts.packages is 'x;reboot', and must be the name of a package"),
         (("holds",), ["docker-ce`id`"], "facts.holds[0] is 'docker-ce`id`', and must be the name of a package"),
+        (("clock", "source"), "x;id", "facts.clock.source is 'x;id', and must be the name of a time daemon"),
         (("kernel",), "6.17 $(id)", "facts.kernel is '6.17 $(id)', and must be the release of a kernel"),
         (
             ("driver", "next_kernel"),
