@@ -316,7 +316,7 @@ def undo(
     if everything and not (order.only_checks or order.lists):
         where = limit or f"every host of {', '.join(inventory)}"
         consent(f"Take back everything on {where}? {_UNDONE}", yes, as_json)
-    how = {"quiet": True} if as_json else shortly(order, _UNDO_STEPS)
+    how = shortly(order, _UNDO_STEPS, as_json)
     outcome, report = run(order, **how)
     if how and not as_json:
         for line in _undone(outcome, report, everything):

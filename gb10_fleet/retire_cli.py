@@ -170,7 +170,7 @@ class _Retire:
             "gb10.fleet.retire", self.inventories, self.host, check=check, words=self.words, asks=ASKS,
             variables={"gb10_retire": {"models": self.models, "ssh_keys": keys, "secrets": secrets()}},
         )  # fmt: skip
-        outcome, report = run(order, **({"quiet": True} if self.person.quiet else shortly(order, _STEPS)))
+        outcome, report = run(order, **shortly(order, _STEPS, self.person.quiet))
         if outcome is not Outcome.done:
             show_errors(report)
             then = "nothing was changed" if outcome is Outcome.refused else "correct it, then run the same again"

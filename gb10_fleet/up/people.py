@@ -153,8 +153,13 @@ class Progress:
             self._person.still(self._how_far)
 
 
-def shortly(order: Order, steps: Mapping[str, str]) -> dict[str, Any]:
-    """How `playbook.run` shows it to somebody who knows no Ansible, unless they ask for its output."""
+def shortly(order: Order, steps: Mapping[str, str], quiet: bool = False) -> dict[str, Any]:
+    """How `playbook.run` shows it to somebody who knows no Ansible, unless they ask for its output.
+
+    `quiet`: not at all.
+    """
+    if quiet:
+        return {"quiet": True}
     return {} if order.shows or order.lists else {"quiet": True, "watch": Progress(Person(), steps)}
 
 

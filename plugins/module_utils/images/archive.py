@@ -7,7 +7,6 @@ at when it comes by, and the manifest then says which of them are the layers.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +14,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import LONGEST_DOCUMENT, document, of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
-_LONGEST = 8 << 20  # of a document in JSON
 _DEPTH = 4  # of an index in an index
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _WANTED = ("linux", "arm64")
@@ -60,7 +58,7 @@ class _Blobs:
         body = buffered(member.body)
         head = body.peek(262)[:262]
         if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
-            self.documents[member.path] = body.read(_LONGEST)
+            self.documents[member.path] = body.read(LONGEST_DOCUMENT)
             self.budget.spend("characters", len(self.documents[member.path]))
             return
         try:
@@ -112,7 +110,7 @@ def _of_folder(root: Path, budget: Budget) -> Image:
             return how(opened)
 
     return _image(
-        lambda path: read(path, lambda file: _json(file.read(_LONGEST), path, budget)),
+        lambda path: read(path, lambda file: _json(file.read(LONGEST_DOCUMENT), path, budget)),
         lambda path: read(path, lambda file: layers.of_archive(file, budget)),
     )
 
@@ -179,10 +177,8 @@ def _named(entry: dict[str, Any]) -> str:
 
 
 def _json(raw: bytes, path: str, budget: Budget) -> Any:
-    budget.spend("characters", len(raw))
-    budget.spend_json(raw)
     try:
-        return json.loads(raw)
+        return document(raw, budget)
     except (ValueError, RecursionError):
         raise ImageError("bad_image", f"{path} is not JSON") from None
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
@@ -13,6 +16,19 @@ MOST = {
     "characters": 64 << 20,  # of names, texts and documents
     "nodes": 2_000_000,  # files, once when read and once when their layer is laid on the others; sections and kernels
 }
+
+
+LONGEST_DOCUMENT = 8 << 20  # bytes, in JSON
+
+
+def document(raw: bytes, budget: Budget) -> Any:
+    """What JSON says; a list takes sixteen times its text when it is read, so it is paid before.
+
+    ValueError or RecursionError where it is none.
+    """
+    budget.spend("characters", len(raw))
+    budget.spend_json(raw)
+    return json.loads(raw)
 
 
 def of_image() -> Budget:

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import MOST, of_image
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import (
+    LONGEST_DOCUMENT,
+    MOST,
+    document,
+    of_image,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
-LONGEST = 8 << 20  # of a document in JSON
 _BLOCK = 4096  # of a file system
 
 
@@ -35,10 +39,10 @@ def unpacked_bytes(path: Path) -> int:
                 links[member.path] = tar.plain(posixpath.join(posixpath.dirname(member.path), member.target))
             if member.kind != tar.FILE:
                 continue
-            short = member.size <= LONGEST
+            short = member.size <= LONGEST_DOCUMENT
             raw = buffered(member.body).read() if short else b""
             try:
-                lists += _layers(_document(raw, budget))
+                lists += _layers(_json(raw, budget))
             except (ValueError, RecursionError):  # no document
                 sizes[member.path] = _of_layer(io.BytesIO(raw) if short else member.body, budget)
     most = max((sum(sizes.get(links.get(each, each), 0) for each in named) for named in lists), default=0)
@@ -48,12 +52,9 @@ def unpacked_bytes(path: Path) -> int:
     return most
 
 
-def _document(raw: bytes, budget: Budget) -> Any:
-    """A list takes sixteen times its text when it is read, so it is paid before."""
-    if raw.lstrip()[:1] in (b"{", b"["):
-        budget.spend("characters", len(raw))
-        budget.spend_json(raw)
-    return json.loads(raw)
+def _json(raw: bytes, budget: Budget) -> Any:
+    """What is no list and no mapping costs nothing, for it may be a layer with many commas."""
+    return document(raw, budget) if raw.lstrip()[:1] in (b"{", b"[") else json.loads(raw)
 
 
 def _of_layer(source: Reader, budget: Budget) -> int:

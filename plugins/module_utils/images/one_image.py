@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any, Callable, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import LONGEST_DOCUMENT, of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.images.layer_sizes import LONGEST, unpacked_bytes
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layer_sizes import unpacked_bytes
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK, buffered
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import need_room
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
@@ -85,7 +85,8 @@ def pour(path: Path, name: str, into: IO[bytes]) -> None:
             elif member.kind != tar.FILE:
                 raise ImageError("bad_image", f"{member.path[:80]!a} is no file")
             elif member.path in lists:
-                _write(into, member.path, json.dumps(lists[member.path](member.body.read(LONGEST) or b"")).encode())
+                said = member.body.read(LONGEST_DOCUMENT) or b""
+                _write(into, member.path, json.dumps(lists[member.path](said)).encode())
             else:
                 into.write(_head(member.path, member.size))
                 shutil.copyfileobj(member.body, into, CHUNK)

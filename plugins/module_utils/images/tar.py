@@ -24,7 +24,7 @@ _USUAL = 256  # bytes of such a header, which cost nothing
 _LONGEST_NAME = 4096  # Linux opens no longer one
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
 _KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
-_NO_BODY = b"123456"  # links, devices, folders and pipes, whatever size they say
+_NO_BODY = b"123456"  # the kinds, as they stand in a header, of links, devices, folders and pipes
 _LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 
 

@@ -10,23 +10,8 @@ from tests.support.health import RULES, problem
 from tests.support.unseen import rows, told
 from tests.support.unseen_readings import SETS, Case
 
-ROWS = [
-    row
-    for name in (
-        "first",
-        "second",
-        "third",
-        "fourth",
-        "fifth",
-        "sixth",
-        "seventh",
-        "eighth",
-        "ninth",
-        "tenth",
-        "eleventh",
-    )
-    for row in rows(name)
-]
+_SETS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh"
+ROWS = [row for name in _SETS.split() for row in rows(name)]
 CASES = [case for cases in (*SETS, SIXTH, TENTH, ELEVENTH) for case in cases]
 
 
