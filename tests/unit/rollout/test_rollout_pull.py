@@ -245,6 +245,32 @@ def test_an_older_bundle_is_refused(site: Site) -> None:
     refused(site, "the bundle is older")
 
 
+def test_a_bundle_opens_nothing_that_a_push_has_closed_since(site: Site) -> None:
+    """The timer took the same bundle again half an hour after a push, and a lost key opened the host again."""
+    folder = site.folder / "manifests"
+    folder.mkdir()
+    state, manifest = folder / "pull.json", folder / "manifest.json"
+    manifest.write_text("{}")
+    late, early = int(time.time()) + 1000, int(time.time()) - 10**6
+    os.utime(manifest, (late, late))  # a host that has never pulled
+    first, why = site.pull(state=state)
+    assert first and "somebody else changed this host at" in why and "write a new one" in why, why
+    os.utime(manifest, (early, early))
+    assert [site.pull(state=state)[0] for _ in range(2)] == [0, 0], "its own run again, which puts right what drifted"
+    os.utime(manifest, (late, late))
+    pushed, why = site.pull(state=state)
+    assert pushed and "somebody else changed this host at" in why, why
+    manifest.unlink()
+    back, why = site.pull(state=state)
+    assert back and "this host was set back since" in why and str(state) in why, why
+    manifest.write_text("{}")
+    state.write_text(state.read_text().replace(f"{early}.0", "null"))
+    assert site.pull(state=state)[0] == 0, "a run that was killed is taken up"
+    won = 3 - bool(first) - bool(pushed) - bool(back)
+    tally("a bundle of pull that is older than a push", 3, won)
+    shutil.rmtree(folder)
+
+
 def test_what_cannot_be_noted_is_not_applied(site: Site) -> None:
     """A full disk: the next pull would take an older bundle, which the server has kept."""
     assert site.pull()[0] == 0

@@ -129,7 +129,9 @@ class KeyKind(Kind[Key, Keys]):
         return {"there": any(map(resource.is_in, state.lines.get(resource.user, ())))}
 
     def restore(self, resource: Key, record: Mapping[str, Any]) -> list[Resource]:
-        return [replace(resource, state="present" if record["there"] else "absent")]
+        """A key that was taken out opens nothing again; it may have had options, and nobody keeps those."""
+        stays = record["there"] and resource.state == "present"
+        return [replace(resource, state="present" if stays else "absent")]
 
 
 def _takes_from(step: Step[Any], user: str) -> bool:

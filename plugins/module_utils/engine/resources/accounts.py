@@ -169,7 +169,9 @@ class GroupKind(Kind[Group, Accounts]):
 
     def restore(self, resource: Group, record: Mapping[str, Any]) -> list[Resource]:
         gid = record["gid"]
-        return [replace(resource, state="absent") if gid is None else replace(resource, gid=gid, state="present")]
+        if gid is None or resource.state == "absent":
+            return [replace(resource, state="absent")]
+        return [replace(resource, gid=gid)]
 
 
 class UserKind(Kind[User, Accounts]):
@@ -251,10 +253,11 @@ class UserKind(Kind[User, Accounts]):
         }
 
     def restore(self, resource: User, record: Mapping[str, Any]) -> list[Resource]:
-        """An account that comes back has no password: nobody keeps that."""
-        if not record:
+        """What the role took from a person stays taken: an account, and a group that it had."""
+        if not record or resource.state == "absent":
             return [replace(resource, state="absent")]
-        return [replace(resource, state="present", **{**record, "groups": tuple(record["groups"])})]
+        left = record["groups"] if resource.groups is None else {*record["groups"]} & {*resource.groups}
+        return [replace(resource, **{**record, "groups": tuple(sorted(left))})]
 
 
 def _differences(resource: User, there: Account, state: Accounts) -> list[str]:

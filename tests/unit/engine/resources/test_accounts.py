@@ -6,9 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
 from tests.support.attacker import tally
+from tests.support.fake_host import RUN
 
 if TYPE_CHECKING:
     from tests.support.fake_host import FakeHost
@@ -144,6 +148,54 @@ def test_a_removal_leaves_the_home(host: FakeHost) -> None:
     host.on("userdel", userdel)
     (change,) = host.both([GONE]).changes
     assert change["detail"] == "uid 5002; /home/alice stays"
+
+
+@pytest.mark.parametrize("way", ["undo", "orphans"])
+def test_what_was_taken_from_a_person_stays_taken(host: FakeHost, way: str) -> None:
+    """By an undo, or when the entry leaves the list, a lost key and the account of who left came back."""
+    standing(host, groups="people:x:5001:\nvideo:x:44:alice\nsudo:x:27:alice\n")
+    host.file("/etc/passwd", host.path("/etc/passwd").read_text() + "bob:x:5003:5003::/home/bob:/bin/sh\n")
+    host.file("/etc/group", host.path("/etc/group").read_text() + "bob:x:5003:\n")
+
+    def usermod(argv: list[str], stdin: str | None) -> str:
+        host.file("/etc/group", host.path("/etc/group").read_text().replace("sudo:x:27:alice", "sudo:x:27:"))
+        return ""
+
+    def userdel(argv: list[str], stdin: str | None) -> str:
+        for name in ("passwd", "group"):
+            lines = host.path(f"/etc/{name}").read_text().splitlines(keepends=True)
+            host.file(f"/etc/{name}", "".join(line for line in lines if not line.startswith("bob:")))
+        return ""
+
+    host.on("ps", Completed(("ps",), 1))
+    host.on("usermod", usermod)
+    host.on("userdel", userdel)
+    bob = [{"account": "bob", "state": "absent"}, {"account_group": "bob", "state": "absent"}]
+    assert len(host.both([ALICE, *bob]).changes) == 3
+    before = [host.path(f"/etc/{name}").read_text() for name in ("passwd", "group")]
+    changes = taken_back(host, way)
+    won = len(changes)
+    tally("what was taken from a person comes back", 3, won)
+    assert not won, changes
+    assert [host.path(f"/etc/{name}").read_text() for name in ("passwd", "group")] == before
+
+
+@pytest.mark.parametrize("way", ["undo", "orphans"])
+def test_a_key_that_was_taken_out_opens_nothing_after_the_way_back(host: FakeHost, way: str) -> None:
+    mine(host)
+    file = host.file("/home/alice/.ssh/authorized_keys", f'from="10.0.0.7",restrict {OTHER} hers\n')
+    host.both([key(), key(OTHER, state="absent")])
+    taken_back(host, way)
+    won = int(file.exists() and OTHER in file.read_text())
+    tally("what was taken from a person comes back", 1, won)
+    assert not won and not file.exists()
+
+
+def taken_back(host: FakeHost, way: str) -> list[Any]:
+    if way == "undo":
+        return list(undo(host.system, RUN, None, {}, check_mode=False).changes)
+    nothing = parse_documents([("demo", [])], {})
+    return list(converge(nothing, host.system, RUN, check_mode=False, removes=("demo",)).changes)
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
