@@ -131,6 +131,7 @@ class Fleet:
     def start(self) -> None:
         certificates(self.ca, {spark.name: spark.address for spark in self.sparks})
         (self.folder / "router").mkdir()
+        (self.folder / "kept").mkdir()
         for spark in self.sparks:
             spark.start(self.gap_s)
             self._start_nginx(spark)
@@ -177,6 +178,7 @@ class Fleet:
         for path, text in self.document(spark).items():
             for old, new in (
                 ("/run/gb10-router/", f"{self.folder}/router/"),
+                ("/var/lib/gb10-router/", f"{self.folder}/kept/"),
                 ("/run/gb10-gateway/router/", f"{home}/router/"),
                 ("/run/gb10-wake/", f"{home}/wake/"),
                 ("/run/gb10-vllm", f"{home}/run/gb10-vllm"),
@@ -201,14 +203,15 @@ class Fleet:
         self.processes.append(running)
         await_port(spark.address, spark.gateway_port, running)
 
-    def _start_haproxy(self) -> None:
+    def _start_haproxy(self, *, all_ready: bool = True) -> None:
         home, folder = self.folder / self.head.name, self.folder / "router"
+        assert self.router("fit").returncode == 0  # as ExecStartPre of the unit
         with (folder / "log").open("wb") as log:
             argv = [str(HAPROXY), "-Ws", "-f", str(home / "router.cfg"), "-S", f"{folder}/master.sock,mode,600"]
             self.haproxy = subprocess.Popen(argv, stdout=log, stderr=log, env=self._environment())
         self.processes.append(self.haproxy)
         until = time.monotonic() + READY_S
-        while not self.all_ready():
+        while not (self.all_ready() if all_ready else self.show()):
             assert self.haproxy.poll() is None and time.monotonic() < until, (folder / "log").read_text()
             time.sleep(0.1)
 
@@ -220,7 +223,9 @@ class Fleet:
 
     def router(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`gb10-router` as it lies on the host."""
-        argv = [sys.executable, str(program.__file__), "--folder", str(self.folder / "router"), *words]
+        argv = [sys.executable, str(program.__file__), "--folder", str(self.folder / "router")]
+        argv += ["--kept", str(self.folder / "kept")]
+        argv += ["--config", str(self.folder / self.head.name / "router.cfg"), *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=self.patience_s)
 
     def show(self) -> list[dict[str, Any]]:
@@ -248,9 +253,19 @@ class Fleet:
             assert time.monotonic() < until, (self.folder / "router/log").read_text()
             time.sleep(0.1)
 
+    def boot_the_router(self) -> None:
+        """Its host loses its power: what is in /run is gone."""
+        assert self.haproxy is not None
+        self.haproxy.kill()
+        self.haproxy.wait()
+        self.processes.remove(self.haproxy)
+        for path in (self.folder / "router").iterdir():
+            path.unlink()
+        self._start_haproxy(all_ready=False)
+
     def workers(self) -> list[int]:
         try:
-            newest, old = program.Router(self.folder / "router")._workers()
+            newest, old = program.Router(self.folder / "router", self.folder / "kept")._workers()
         except program.RouterError:
             return []
         return [newest, *old]

@@ -25,6 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import R
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 
 _BLOCK = 4096  # of a file system
+_INODE = 16384  # bytes of ext4 for each inode that it has (inode_ratio of mke2fs.conf): an empty file takes one, too
 
 
 def unpacked_bytes(path: Path) -> int:
@@ -59,7 +60,7 @@ def _json(raw: bytes, budget: Budget) -> Any:
 
 def _of_layer(source: Reader, budget: Budget) -> int:
     with unpacked(source, budget) as stream:
-        return sum(-(-member.size // _BLOCK) * _BLOCK for member in tar.members(stream, budget))
+        return sum(max(-(-member.size // _BLOCK) * _BLOCK, _INODE) for member in tar.members(stream, budget))
 
 
 def _layers(document: Any) -> Iterator[list[str]]:

@@ -4,7 +4,8 @@
     gb10-router show                                as JSON: each replica, its state, its requests in flight
     gb10-router drain HOST [--model M] [--wait [S]] no new requests; returns when none is in flight, or after S
     gb10-router ready HOST [--model M]              requests again, once it is well
-    gb10-router save                                for a reload: what drains goes on to drain
+    gb10-router save                                for a reload or a boot: what drains goes on to drain
+    gb10-router fit                                 before a start: what was saved gets the ports of today
 
 It asks HAProxy's master, which knows the processes of earlier configurations too: they end what they have begun.
 """
@@ -12,6 +13,7 @@ It asks HAProxy's master, which knows the processes of earlier configurations to
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -24,12 +26,15 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "/run/gb10-router"
+STATE = "/var/lib/gb10-router"
+CONFIG = "/etc/gb10-fleet/router.cfg"
 POLL_S = 0.2
 WAIT_S = 600.0  # catalog/gateway.yml, drain
 STILL_BUSY, NOT_UP = 3, 4  # exit status; 2 is that of wrong arguments, and of a host that has no router
 _DEADLINE_S = 10.0
 _SERVERS_ONLY = "show stat -1 4 -1"
 _WORKER = re.compile(r"^(\d+)\s+worker\s", re.MULTILINE)
+_PORT = 18  # its place in a row of `show servers state`, of version 1
 ASLEEP = ":asleep"  # behind the host's name, of the server that a backend has where no replica is ready
 _OLD = "# old workers"
 
@@ -49,8 +54,8 @@ class NotUpError(RouterError):
 class Router:
     """The processes of one HAProxy."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, kept: Path = Path(STATE), config: Path = Path(CONFIG)) -> None:
+        self._folder, self._kept, self._config = folder, kept, config
 
     def replicas(self) -> list[dict[str, Any]]:
         """Each replica as the newest process sees it, with what is in flight in all of them."""
@@ -79,10 +84,22 @@ class Router:
 
     def save(self) -> None:
         newest, __ = self._workers()
-        state = self._ask(f"@!{newest} show servers state")
-        beside = self._folder / "state.new"
-        beside.write_text(state, encoding="utf-8")
-        beside.replace(self._folder / "state")
+        self._keep(self._ask(f"@!{newest} show servers state"))
+
+    def fit(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._keep((self._kept / "state").read_text(encoding="utf-8"))
+
+    def _keep(self, state: str) -> None:
+        """HAProxy takes a saved port for the right one, where router.cfg has another one by now."""
+        ports = _ports(self._config.read_text(encoding="utf-8"))
+        rows = [row.split(" ") for row in state.splitlines()]
+        for row in rows:
+            if len(row) > _PORT and not row[0].startswith("#"):
+                row[_PORT] = ports.get((row[1], row[3]), row[_PORT])
+        beside = self._kept / "state.new"
+        beside.write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
+        beside.replace(self._kept / "state")
 
     def _workers(self) -> tuple[int, list[int]]:
         """The newest process, and those that end what they have begun."""
@@ -130,6 +147,18 @@ def _replica(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _ports(config: str) -> dict[tuple[str, str], str]:
+    """Return the port of each server of router.cfg, by backend and name; "0" where it is a socket."""
+    found: dict[tuple[str, str], str] = {}
+    backend = ""
+    for words in (line.split() for line in config.splitlines()):
+        if words[:1] == ["backend"]:
+            backend = words[1]
+        elif words[:1] == ["server"]:
+            found[backend, words[1]] = "0" if words[2].startswith("unix@") else words[2].rpartition(":")[2]
+    return found
+
+
 def _wakes(row: dict[str, str]) -> bool:
     """Return whether it is the way to a replica that is asleep, and not the replica itself."""
     return row["svname"].endswith(ASLEEP)
@@ -169,10 +198,10 @@ def _chosen(router: Router, host: str, model: str) -> list[dict[str, Any]]:
 
 def main(argv: Sequence[str]) -> int:
     options = _options(argv)
-    router = Router(Path(options.folder))
+    router = Router(Path(options.folder), Path(options.kept), Path(options.config))
     try:
-        if options.verb == "save":
-            router.save()
+        if options.verb in ("save", "fit"):
+            getattr(router, options.verb)()
         elif options.verb == "show":
             sys.stdout.write(json.dumps(router.replicas(), indent=2) + "\n")
         elif options.verb == "drain":
@@ -191,8 +220,10 @@ def main(argv: Sequence[str]) -> int:
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gb10-router", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folder", default=FOLDER, help=argparse.SUPPRESS)
+    parser.add_argument("--kept", default=STATE, help=argparse.SUPPRESS)
+    parser.add_argument("--config", default=CONFIG, help=argparse.SUPPRESS)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("show", "save"):
+    for verb in ("show", "save", "fit"):
         verbs.add_parser(verb)
     for verb in ("drain", "ready"):
         one = verbs.add_parser(verb)

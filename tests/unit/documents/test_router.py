@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import shlex
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support import router_fleet, smuggling
 from tests.support.attacker import tally
-from tests.support.router_fleet import FLEET_KEY, KEY, Fleet
+from tests.support.router_fleet import FLEET_KEY, KEY, Fleet, free_port
 
 pytestmark = pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY)
 BIG, SMALL, THIRD = "Qwen/Qwen3-8B", "bge-m3", "reranker"
@@ -322,6 +325,48 @@ def test_a_draining_replica_ends_what_it_has_begun_over_a_reload(fleet: Fleet) -
     assert fleet.router("drain", "spark-b", "--wait", "60").returncode == 0, "the clients have left"
     assert fleet.router("ready", "spark-b").returncode == 0
     fleet.await_state("spark-b", "ready")
+
+
+def test_what_drains_stays_out_over_a_boot_and_a_changed_port_is_taken() -> None:
+    """A host that failed its proof got requests again; and a login that took the old port got the key of the fleet."""
+    with router_fleet.running({"spark-a": [BIG], "spark-b": [BIG]}) as fleet:
+        assert fleet.router("drain", "spark-b").returncode == 0
+        fleet.boot_the_router()
+        after_boot = {replica["host"]: replica["state"] for replica in fleet.show()}["spark-b"]
+        assert fleet.router("ready", "spark-b").returncode == 0
+        fleet.await_state("spark-b", "ready")
+        at = f"server spark-b 127.0.0.2:{fleet.spark('spark-b').gateway_port} "
+        config = fleet.folder / "spark-a" / "router.cfg"
+        assert at in config.read_text()
+        config.write_text(config.read_text().replace(at, f"server spark-b 127.0.0.2:{free_port()} "))
+        fleet.reload()
+        fleet.await_state("spark-b", "sick")  # nobody listens there; at the old port somebody would
+    tally("a router sends to a host that is out, or to a port of before", 1, int(after_boot != "draining"))
+    assert after_boot == "draining"
+
+
+def test_a_gateway_that_takes_no_new_configuration_says_so() -> None:
+    """A login had the new port: the reload failed without a word, and a revoked key went on to open the old one."""
+    with router_fleet.running({"spark-a": [BIG]}) as fleet:
+        assert reloaded(fleet) == 0
+        with socket.socket() as login:
+            fleet.head.gateway_port = free_port()
+            login.bind((fleet.head.address, fleet.head.gateway_port))
+            login.listen()
+            fleet.write(fleet.head)
+            held = reloaded(fleet)
+        tally("a gateway goes on with what was revoked, and its reload is well", 1, int(held == 0))
+        assert held == 1
+
+
+def reloaded(fleet: Fleet) -> int:
+    """As the last ExecReload of the gateway's unit; systemd makes one dollar of two."""
+    unit = (fleet.folder / fleet.head.name / "gb10-gateway.service").read_text().replace("\\\n", "")
+    reload = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("ExecReload=")][-1]
+    words = shlex.split(reload)
+    nginx = (fleet.folder / fleet.head.name / "pid").read_text().strip()
+    script = words[2].replace("$$", "$").replace("seq 300", "seq 30")
+    return subprocess.run([*words[:2], script], env={**os.environ, "MAINPID": nginx}, check=False).returncode
 
 
 def stream(fleet: Fleet, body: dict[str, Any]) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:

@@ -182,6 +182,7 @@ def test_what_an_archive_unpacks_to_is_counted_before_docker_gets_it(tmp_path: P
         ("a size before what is for all", hidden(extended(size="0") + pax_for_all()), 40),
         *((f"a body of {name!r}", hidden(other(name, kind)), 1 << 20) for name, kind in (("x", b"S"), ("x/", b"\0"))),
         ("lists that take sixteen times their text", lists(20), 1 << 20),
+        ("empty files", docker_archive([layer({f"{at:x}": "" for at in range(3000)})]), 40),
     )
     for what, archive, least in tries:
         path.write_bytes(archive)
@@ -191,7 +192,7 @@ def test_what_an_archive_unpacks_to_is_counted_before_docker_gets_it(tmp_path: P
     tally("an archive of a peer takes more of the disk than it says", len(tries), len(won))
     assert won == []
     path.write_bytes(docker_archive([BODY]))
-    assert 4096 <= unpacked_bytes(path) <= 8192
+    assert 4096 <= unpacked_bytes(path) <= 32768
 
 
 def test_an_image_that_does_not_fit_does_not_reach_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
