@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.recorder import keep, send
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import flight_recorder
@@ -53,10 +54,7 @@ def keys(host: str, members: tuple[str, ...], said: dict[str, Any]) -> dict[str,
     made = render("flight_recorder", View(host, facts(host), said, members, of_all, dict.fromkeys(others, said)))
     files = {entry["file"]: entry for entry in made.resources if entry.get("secret")}
     assert len(files) == 2
-    return {what: files[f"/etc/gb10-fleet/recorder{name}.key"]["content"] for what, name in NAMES.items()}
-
-
-NAMES = {"sends": "", "keeps": "-keep"}
+    return {what: files[place]["content"] for what, place in {"sends": send.KEY, "keeps": keep.KEY}.items()}
 
 
 def test_a_host_has_the_keys_of_its_own_pairs_and_of_no_other() -> None:
