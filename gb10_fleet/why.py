@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +72,8 @@ def lines(found: Answer) -> Iterator[str]:
     """For people, the answer first. What could not be read is counted; --json has the reasons."""
     loud = [finding for finding in found.judgement.findings if finding.severity != "info"]
     if not found.causes:
-        yield f"{found.host}: {f'no cause is known: {loud[0].fact}' if loud else 'nothing found'}"
+        nothing = f"nothing found{', and its log is unknown' if 'log' in found.judgement.unsure else ''}"
+        yield f"{found.host}: {f'no cause is known: {loud[0].fact}' if loud else nothing}"
     for number, cause in enumerate(found.causes):
         yield f"  {cause.sure} as well: {cause.fact}" if number else f"{found.host}: {cause.sure}: {cause.fact}"
         for sign in cause.signs:
@@ -98,22 +99,23 @@ def lines(found: Answer) -> Iterator[str]:
         yield f"  {count} value{'s' if count > 1 else ''} could not be read (--json has the reasons)"
 
 
-def _unsure(ids: Collection[str]) -> Iterator[str]:
-    """What could not be told: where something helps, that; the rest is a number."""
-    seen = [text for id_ in ids if (text := _seen_by(id_)) != id_]
-    rest = len(ids) - len(seen)
+def _unsure(reasons: Mapping[str, str]) -> Iterator[str]:
+    """What could not be told: where something helps, that; the log with its reason; the rest is a number."""
+    seen = [text for id_, reason in reasons.items() if (text := _seen_by(id_, reason)) != id_]
+    rest = len(reasons) - len(seen)
     parts = [", ".join(seen)] if seen else []
     parts += [f"{rest} more" if seen else counted(rest, "thing")] if rest else []
     yield f"  cannot tell: {' and '.join(parts)}; --json has the reasons"
 
 
-def _seen_by(id_: str) -> str:
+def _seen_by(id_: str, reason: str) -> str:
     """What could not be told, with the way to see it where there is one."""
     ways = {
         "power_fault": "--load, or while it works",
         "engine_hung": f"--watch {limits.rules().limits['hang_s'] + 4 * EVERY_S}",
         "rail_degraded": "gb10 validate",
         "rail_errors": f"--watch {EVERY_S}",
+        "log": reason,
     }
     return f"{id_} ({ways[id_]})" if id_ in ways else id_
 

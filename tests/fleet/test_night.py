@@ -209,6 +209,13 @@ esac
 END
 chmod 755 /usr/local/sbin/nvme
 """
+DEAF = """cat >/usr/local/sbin/journalctl <<'END'
+#!/bin/sh
+case "$*" in *--grep=*) echo 'no answer' >&2; exit 1 ;; esac
+exec /usr/bin/journalctl "$@"
+END
+chmod 755 /usr/local/sbin/journalctl
+"""
 FREEZE = "kill -STOP $(docker top gb10-vllm -eo pid | tail -n +2)"
 HANG = asked("GB10_SIM hang", again=False)
 LOAD = asked("x", clients=3, tokens=CONTEXT - 1)
@@ -328,6 +335,13 @@ PAGES = [
         "Gb10LogWarning",
         kernel_says("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
         passes=FORGOTTEN,
+    ),
+    Page(
+        "Gb10LogUnknown",
+        DEAF,
+        hand="rm /usr/local/sbin/journalctl",
+        before="metrics-history",
+        passes="rm -f /usr/local/sbin/journalctl",
     ),
     Page(
         "Gb10LogError",

@@ -75,7 +75,7 @@ class Spark:
 
     def calm(self) -> None:
         self.slow = self.failing = False
-        self.silent = self.frozen = self.serves_nothing = self.unwritten = False
+        self.silent = self.frozen = self.serves_nothing = self.unwritten = self.untold = False
         self.free, self.certificate_days = 40, 60
         self.replica, self.refusing = "2 0", False
         self.write("/etc/gb10-fleet/gateway.conf", "ssl_certificate /etc/gb10-fleet/cert.pem;")
@@ -169,6 +169,8 @@ class Spark:
         if argv[0] == "openssl":
             ends = time.gmtime(self.now_s + self.certificate_days * 86400)
             return Completed(tuple(argv), 0, time.strftime("notAfter=%b %d %H:%M:%S %Y GMT\n", ends))
+        if self.untold and any(word.startswith("--grep=") for word in argv):
+            return Completed(tuple(argv), 124, stderr="journalctl did not end within 20 s")
         if argv[0] == "journalctl":
             return Completed(tuple(argv), 0, self._journal(argv))
         return Completed(tuple(argv), 127)
@@ -356,6 +358,7 @@ FAULTS: dict[str, Callable[[Spark], None]] = {
     "Gb10XidError": _log("NVRM: Xid (PCI:000f:01:00): 119, pid=1, Timeout after 6s of waiting for RPC response"),
     "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 109, pid=1, CTX SWITCH TIMEOUT"),
     "Gb10LogError": _log("Kernel panic - not syncing: Fatal exception in interrupt"),
+    "Gb10LogUnknown": _attribute(untold=True),
     "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"),
     "Gb10DiskFull": _attribute(free=1),
     "Gb10Certificate": _attribute(certificate_days=5),

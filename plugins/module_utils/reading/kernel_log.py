@@ -19,7 +19,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.journal import 
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
-from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
     Unknown,
@@ -368,37 +367,38 @@ class Event(TypedDict):
 def read_events(
     host: HostReader, booted_s: float | None, since_s: float | None = None, *, this_boot: bool = False
 ) -> list[Event]:
-    """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal.
+    """Of all boots from the journal; of this boot from the kernel's own buffer on a host that has no journal.
 
     `this_boot`: all of it, too, whatever the clock said at its beginning, when it may have been far behind.
 
     Kernel and units are asked apart, and the units for their own lines alone: what a container logs or a login makes,
-    however much, must leave no fault out.
+    however much, must leave no fault out. For that the buffer is no second choice: the newest lines fill it.
     """
-    done = _asked(host, since_s, FAULTS_GREP, "_TRANSPORT=kernel")
-    if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
-        own = _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)))
-        if own.rc not in (0, 1):
-            raise Unknown(f"journalctl failed: {quoted(own.words)}")
-        guards = _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS))
-        logins = _asked(host, since_s, LOGINS_GREP, "_TRANSPORT=kernel")
-        early = _asked(host, None, FAULTS_GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
-        more = [each.stdout for each in (guards, logins, early) if each and each.rc == 0]
-        boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
-        began = (boot, host.time_of_day() - host.system.clock.now())
-        return stacked.of_this_host(host, parse_journal(done.stdout, own.stdout, *more, began=began))
-    buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
-    if buffer.rc or booted_s is None:
-        raise Unknown(
-            f"neither journalctl ({quoted(done.words)}) nor dmesg ({quoted(buffer.words)}) gives a kernel log"
-        )
-    return stacked.of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
+    if not has_journal(host):
+        buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
+        if buffer.rc or booted_s is None:
+            raise Unknown(f"there is no journal, and dmesg gives no kernel log: {quoted(buffer.words)}")
+        return stacked.of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
+    answers = [
+        _asked(host, since_s, FAULTS_GREP, "_TRANSPORT=kernel"),
+        _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host))),
+        _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS)),
+        _asked(host, since_s, LOGINS_GREP, "_TRANSPORT=kernel"),
+        *([_asked(host, None, FAULTS_GREP, "_TRANSPORT=kernel", "--boot")] if this_boot else []),
+    ]
+    boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
+    began = (boot, host.time_of_day() - host.system.clock.now())
+    return stacked.of_this_host(host, parse_journal(*answers, began=began))
 
 
-def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> Completed:
+def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> str:
+    """With 1 it ends where no line fits, and where it failed, which it says."""
     words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={pattern}", "--case-sensitive=yes"]
     words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
-    return host.system.run([*words, *sources], timeout=DEADLINE_S)
+    done = host.system.run([*words, *sources], timeout=DEADLINE_S)
+    if done.rc not in (0, 1) or (done.stderr.strip() and not done.stdout.strip()):
+        raise Unknown(f"journalctl failed: {quoted(done.words)}")
+    return done.stdout
 
 
 def has_journal(host: HostReader) -> bool:

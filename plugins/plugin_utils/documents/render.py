@@ -6,8 +6,8 @@ wherever it comes from, can become a resource or a template. A string that is on
 the expression, a string with `{{` in it gives text, any other string is itself.
 
 An expression sees the role's `plan` (plans/<role>.py), the public variables of the roles, `catalog`, `item` of a loop,
-`inventory_hostname`, `source(NAME)`, the text of a program, and `secret_of_run(PURPOSE)`. It decides nothing: that is
-the planner's.
+`inventory_hostname`, `source(NAME)`, the text of a program, `secret_of_run(PURPOSE)`, and `key_of(SECRET, PURPOSE)`, a
+key made of another. It decides nothing: that is the planner's.
 
 Everything that is the same for all hosts (YAML, expressions, catalogs) is read and compiled once, by `preload`. A
 template is compiled when a host first needs it. Names are looked up when an expression needs them: what is not used
@@ -145,6 +145,8 @@ class _Scope:
             self._known[name] = programs.installed
         elif name == "secret_of_run":
             self._known[name] = run.secret
+        elif name == "key_of":
+            self._known[name] = run.key_of
         elif (owner := _owner(name)) is not None:  # also of another role, as any role of Ansible's sees it
             self._known[name] = settings.converted(owner, self.view.variables)[name]
 

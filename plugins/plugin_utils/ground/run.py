@@ -55,8 +55,14 @@ def before_forks() -> None:
 
 
 def secret(*words: str) -> str:
-    """A secret of this run for one purpose: whoever knows it knows none for another."""
-    return hmac.new(_SECRET, "\0".join(words).encode(), hashlib.sha256).hexdigest()
+    """A secret of this run for one purpose."""
+    return key_of(_SECRET, *words)
+
+
+def key_of(secret: str | bytes, *words: str) -> str:
+    """A key for one purpose: whoever knows it knows neither the secret that it is made of nor a key for another."""
+    known = secret if isinstance(secret, bytes) else secret.encode()
+    return hmac.new(known, "\0".join(words).encode(), hashlib.sha256).hexdigest()
 
 
 _SECRET = secrets.token_bytes(32)

@@ -41,9 +41,10 @@ class FlightRecorderPlan(RolePlan):
 
     @property
     def restart_on(self) -> tuple[str, ...]:
-        """The files that both units read."""
+        """The files that the units read."""
         return (
             "/etc/gb10-fleet/recorder.key",
+            "/etc/gb10-fleet/recorder-keep.key",
             "/etc/gb10-fleet/recorder.json",
             *(programs.installed("recorder", module) for module in self.modules),
         )

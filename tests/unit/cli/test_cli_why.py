@@ -95,6 +95,14 @@ def test_a_healthy_host_has_little_to_say(monkeypatch: pytest.MonkeyPatch) -> No
     assert "way out" not in output
 
 
+def test_a_log_that_is_unknown_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "journalctl failed: journalctl did not end within 20 s"
+    answered(monkeypatch, reading(events=None, unknown={"events": reason}))
+    output = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,"]).output
+    assert output.splitlines()[0] == "spark-0: nothing found, and its log is unknown"
+    assert f"log ({reason})" in output
+
+
 STILL = {"running": 3.0, "waiting": 0.0, "generated_tokens": 9.0, "prompt_tokens": 9.0}
 HUNG = [sample(NOW - 200 + 40 * place, gpu=gpu(2400, 22, 96), serving=STILL) for place in range(6)]
 XID = "NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after 45s"

@@ -625,6 +625,7 @@ def test_lines_of_this_boot_stand_by_the_clock_that_nobody_sets(tmp_path: Path) 
     place = tmp_path / "proc/sys/kernel/random/boot_id"
     place.parent.mkdir(parents=True)
     place.write_text(boot)
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
 
     def journal(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
         return Completed(tuple(argv), 0, "\n".join(map(json.dumps, lines)) if "_TRANSPORT=kernel" in argv else "")

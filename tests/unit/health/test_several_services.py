@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health
@@ -130,6 +131,36 @@ def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
     assert "79" in seen and "13" in seen and len(events) == kernel_log.MOST_LINES + 1
     kept = findings.of_history({"events": events, "boots": None}, {})["events"]
     assert kept[0]["key"] == "79" and len(kept) == findings.MOST_EVENTS + 1
+
+
+@pytest.mark.parametrize("fails", ["FAULTS_GREP", "OWN_GREP", "GUARD_GREP", "LOGINS_GREP", "--boot"])
+@pytest.mark.parametrize(
+    ("rc", "words"), [(124, "journalctl did not end within 20 s"), (1, "Failed to open it"), (-9, "exit status -9")]
+)
+def test_a_journal_that_does_not_answer_is_no_sound_one(tmp_path: Path, fails: str, rc: int, words: str) -> None:
+    """A login can fill it, and has then also filled the kernel's own buffer: that one tells of no fault."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    pattern = f"--grep={getattr(kernel_log, fails, None)}"
+
+    def run(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        if argv[0] == "dmesg":
+            return Completed(tuple(argv), 0, "[    1.000000] Memory cgroup out of memory: Killed process 9 (x)")
+        silent = pattern in argv or fails in argv
+        return Completed(tuple(argv), rc if silent else 1, "", words if silent and rc > 0 else "")
+
+    host = replace(HostReader(), system=System(tmp_path, run))
+    with pytest.raises(Unknown) as unknown:
+        kernel_log.read_events(host, NOW, this_boot=True)
+    assert str(unknown.value) == f"journalctl failed: {words}"
+
+
+def test_a_host_without_a_journal_has_the_buffer_of_its_kernel(tmp_path: Path) -> None:
+    said = {"dmesg": Completed((), 0, "[    1.000000] NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.")}
+    host = HostReader(system=System(tmp_path, lambda argv, *_: said.get(argv[0], Completed((), 127, ""))))
+    assert [event["key"] for event in kernel_log.read_events(host, NOW)] == ["79"]
+    said["dmesg"] = Completed((), 1, "", "dmesg: read kernel buffer failed: Operation not permitted")
+    with pytest.raises(Unknown, match=r"no journal, .* dmesg: read kernel buffer failed"):
+        kernel_log.read_events(host, NOW)
 
 
 @pytest.mark.parametrize(("below", "own"), [("nvme0n1p3", True), ("loop0", False), ("sda1", False), ("dm-1", False)])

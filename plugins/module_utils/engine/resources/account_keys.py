@@ -6,11 +6,13 @@ They lie where their owner can put anything, so no link is followed.
 
 from __future__ import annotations
 
+import binascii
 import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.accounts import (
@@ -32,6 +34,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Ho
 
 # alice ssh-ed25519 AAAA...: the account, and the key without its comment
 _KEY = re.compile(r"[a-z_][a-z0-9_-]{0,31} [a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}\Z")
+_BETWEEN = re.compile(r"[ \t]+")
+_WITHIN = re.compile(r"[\r\f\v]+")  # sshd leaves it out of a key
+_BLOB = re.compile(r"AAAA[A-Za-z0-9+/]{56,}={0,2}\Z")  # with the name of a type first, and no key is shorter
 _FOLDER = ".ssh"
 _FILES = ("authorized_keys", "authorized_keys2")  # sshd reads both
 _LARGEST = 1 << 20  # characters of such a file; its owner may write as many as his disk takes
@@ -53,10 +58,13 @@ class Key(Resource):
     def line(self) -> str:
         return self.name.partition(" ")[2]
 
+    @cached_property
+    def meant(self) -> str | list[bytes]:
+        return _meant(self.line.split()[1])
+
     def is_in(self, line: str) -> bool:
-        """Tell whether a line of the file has this key, with whatever options, name of its type and comment."""
-        read = line.partition("\0")[0]  # sshd reads no further
-        return not read.startswith("#") and self.line.split()[1] in read.split()
+        """Tell whether a line of the file has this key, however it is written, with whatever options and comment."""
+        return any(_meant(word) == self.meant for word in _BETWEEN.split(_read(line)))
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,7 @@ class KeyKind(Kind[Key, Keys]):
 
     def plan(self, resources: Sequence[Key], state: Keys, plan: Plan) -> None:
         moves = {step.resource.name: step.action for step in plan.steps if step.resource.KIND == User.KIND}
-        left = {
-            user: [line for line in lines if line.strip() and line[0] != "#"] for user, lines in state.lines.items()
-        }
+        left = {user: [line for line in lines if _read(line)] for user, lines in state.lines.items()}
         for resource in resources:
             present = any(map(resource.is_in, state.lines.get(resource.user, ())))
             if resource.state == "present" and not present:
@@ -132,6 +138,31 @@ class KeyKind(Kind[Key, Keys]):
         """A key that was taken out opens nothing again; it may have had options, and nobody keeps those."""
         stays = record["there"] and resource.state == "present"
         return [replace(resource, state="present" if stays else "absent")]
+
+
+def _read(line: str) -> str:
+    """What sshd reads of a line: nothing of a comment, and nothing behind a NUL."""
+    read = line.partition("\0")[0].lstrip(" \t")
+    return "" if read.startswith("#") else read.rstrip()
+
+
+def _meant(word: str) -> str | list[bytes]:
+    """What OpenSSH compares of a key: its parts behind the type, which has several names, without zeros in front.
+
+    Of what is no key the word itself.
+    """
+    word = _WITHIN.sub("", word)
+    if not _BLOB.match(word):
+        return word
+    try:
+        key = binascii.a2b_base64(word)
+    except binascii.Error:
+        return word
+    parts, at = [], 0
+    while at < len(key):
+        begins, at = at + 4, at + 4 + int.from_bytes(key[at : at + 4], "big")
+        parts.append(key[begins:at].lstrip(b"\0"))
+    return parts[1:] if at == len(key) and len(parts) > 1 else word
 
 
 def _takes_from(step: Step[Any], user: str) -> bool:

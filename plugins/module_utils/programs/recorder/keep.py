@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gb10-recorder-keep: takes the lines of other hosts and keeps them, so that one that lost its power still has a word.
 
-Only the addresses of its peers may call, and each line must prove the secret. Any user of a peer can call from its
-address: who has proven nothing has little time, and is the first to leave where seats are short.
+Only the addresses of its peers may call, and each line must prove the secret, which the two hosts alone have: a third
+one may take such an address. Any user of a peer can call from it, too: who has proven nothing has little time, and is
+the first to leave where seats are short.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 
 from ..vllm_unit.seal import Seal, read_secret
 from .ring import STATE, Ring
-from .send import CONFIG, KEPT, KEY, PATIENCE_S, Call
+from .send import CONFIG, KEPT, PATIENCE_S, Call
+
+KEY = "/etc/gb10-fleet/recorder-keep.key"  # of this host and the one before it: no third one has it
 
 SILENCE_S = 60.0  # of a caller that sends a sample each second
 # Bytes a second that a host may send, some three times what an honest one does at most (catalog/flight_recorder.yml,

@@ -2,8 +2,9 @@
 """gb10-recorder-send: a small sample each second, and the kernel's log, to the host that keeps them.
 
 nvidia-smi and journalctl run all the time, for to start them each second would cost more than all else here. What
-cannot be sent waits, up to a bound; the oldest goes first. Each line proves the secret that both hosts have. So does
-the keeper, before it hears one, and each time that it has kept one: any user may listen at a port that is free.
+cannot be sent waits, up to a bound; the oldest goes first. Each line proves the secret that these two hosts have and no
+third one. So does the keeper, before it hears one, and each time that it has kept one: any user may listen at a port
+that is free.
 """
 
 from __future__ import annotations

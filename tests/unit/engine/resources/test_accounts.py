@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import struct
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -281,6 +285,58 @@ def test_a_key_that_is_taken_out_opens_nothing_in_another_spelling_or_file(host:
     won = int(rsa in first.read_text()) + int(second.exists())
     tally("a key that is taken back stays in another spelling", 2, won)
     assert not won and first.read_text() == f"{OTHER}\n"
+
+
+def blob(*parts: bytes) -> str:
+    return base64.b64encode(b"".join(struct.pack(">I", len(each)) + each for each in parts)).decode()
+
+
+E, N, ED25519 = b"\1\0\1", b"\0" + b"\xc5" * 256, b"\x36" * 32
+SAME = {
+    "the type in short": (blob(b"ssh-ed25519", ED25519), blob(b"ED25519", ED25519)),
+    "of any size": (blob(b"ssh-ed25519", ED25519), blob(b"eD25519", ED25519)),
+    "another type of RSA": (blob(b"ssh-rsa", E, N), blob(b"rsa-sha2-512", E, N)),
+    "a zero before the exponent": (blob(b"ssh-rsa", E, N), blob(b"ssh-rsa", b"\0" + E, N)),
+    "zeros before the modulus": (blob(b"ssh-rsa", E, N), blob(b"rsa", E, b"\0" * 9 + N)),
+    **{f"{space!r} within": (blob(b"ssh-rsa", E, N), space.join(blob(b"ssh-rsa", E, N))) for space in "\r\f\v"},
+}
+
+
+@pytest.mark.parametrize("said", sorted(SAME))
+def test_a_revoked_key_is_known_as_openssh_knows_it(host: FakeHost, tmp_path: Path, said: str) -> None:
+    """Who has a session can write the key once more; sshd compares what the text means."""
+    mine(host)
+    revoked, written = SAME[said]
+    name = "ssh-rsa" if revoked.startswith("AAAAB3") else "ssh-ed25519"
+    (tmp_path / "key.pub").write_bytes(f"{name} {revoked}\n{name} {written}\n".encode())
+    shown = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "key.pub"], capture_output=True, text=True, check=True)
+    prints = [line.split()[1] for line in shown.stdout.splitlines()]
+    assert len(prints) == 2 and prints[0] == prints[1], "for OpenSSH these are two keys: this proves nothing"
+    file = host.file("/home/alice/.ssh/authorized_keys", f"{OTHER}\n")
+    file.write_bytes(f'{OTHER}\nfrom="*" {name} {written} x\n'.encode())
+    host.both([key(f"{name} {revoked}", state="absent")])
+    won = int(file.read_text() != f"{OTHER}\n")
+    tally("a key that is taken back stays in another spelling", 1, won)
+    assert not won
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        blob(b"ssh-ed25519", ED25519[:-1] + b"\x37"),
+        blob(b"ssh-ed25519", ED25519, b""),
+        blob(b"ssh-ed25519", ED25519)[:-4],
+        blob(b"ssh-ed25519", ED25519)[:20] + "-" + blob(b"ssh-ed25519", ED25519)[20:],
+        blob(b"ssh-ed25519"),
+        "A" * 80_000,
+    ],
+)
+def test_another_key_stays(host: FakeHost, line: str) -> None:
+    mine(host)
+    text = f"{OTHER}\nssh-ed25519 {line} x\n  # ssh-ed25519 {blob(b'ssh-ed25519', ED25519)} mine\n"
+    file = host.file("/home/alice/.ssh/authorized_keys", text)
+    host.both([key(f"ssh-ed25519 {blob(b'ssh-ed25519', ED25519)}", state="absent")])
+    assert file.read_text() == text
 
 
 def test_the_last_key_of_who_has_come_stays(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
