@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     boots,
     counters,
     gpu,
+    kernel_lines,
     kernel_log,
     memory,
     rooms,
@@ -425,7 +426,7 @@ def before_a_wildcard(items: Iterable[tuple[Any, Any]]) -> tuple[int, bool]:
 COMM = 15  # characters of a program's name
 
 
-@pytest.mark.parametrize(("kind", "pattern"), kernel_log.KINDS)
+@pytest.mark.parametrize(("kind", "pattern"), kernel_lines.KINDS)
 def test_a_pattern_begins_with_more_than_a_program_s_name(kind: str, pattern: str) -> None:
     """Else a login gives its program a name like the beginning, and a wildcard takes what the kernel writes behind."""
     assert pattern.startswith(r"\A"), "a search would find it in the middle of a dump"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_lines
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import SILENT_GPU
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import WAYS_OUT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
@@ -285,7 +285,7 @@ def test_of_many_packages_only_those_count_that_matter_and_five_are_named() -> N
 
 
 def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
-    kinds = {kind for kind, _pattern in kernel_log.KINDS}
+    kinds = {kind for kind, _pattern in kernel_lines.KINDS}
     known = {
         *("unclean_boot", "unclean_again", "silent_end", "end_serving", "service_failed", "log_xid"),
         *("disk_lost_power", "disk_kept_power", "display_thread", "gpu_back", "heat_throttled", "power_brake"),
@@ -307,10 +307,10 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
 
 
 def test_every_event_of_the_catalog_is_a_kind_of_the_reader() -> None:
-    kinds = {kind for kind, _pattern in kernel_log.KINDS} - {"kernel", "firmware", "driver"}
+    kinds = {kind for kind, _pattern in kernel_lines.KINDS} - {"kernel", "firmware", "driver"}
     signs, read = {name for name in RULES.signs if name.startswith("log_")}, {f"log_{kind}" for kind in kinds}
     assert signs == read, (
-        f"catalog/health.yml has no signs {sorted(read - signs)}, and KINDS of reading/kernel_log.py no kinds of"
+        f"catalog/health.yml has no signs {sorted(read - signs)}, and KINDS of reading/kernel_lines.py no kinds of"
         f" {sorted(signs - read)}"
     )
 
