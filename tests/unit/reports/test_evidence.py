@@ -744,6 +744,13 @@ def test_what_changed_since_the_last_proof() -> None:
     assert "Since the proof of 2026-11-21 01:30:00 UTC" in page and "26.5 Gb/s (degraded cx7) now" in page
 
 
+def test_a_cluster_that_is_in_one_of_two_proofs_alone_is_named() -> None:
+    """A Spark that serves alone is a cluster: one that was retired, or is new."""
+    both, one = build(proof("pair") | {"spark-z": proof("none")["spark-a"]}), build(proof("pair"))
+    assert since.compare(both, one)["changes"] == ["not proven now: none1"]
+    assert since.compare(one, both)["changes"] == ["not proven before: none1"]
+
+
 def test_each_service_is_compared_with_itself() -> None:
     before, hosts = build(services()), services()
     assert since.compare(before, build(services()))["changes"] == []
