@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
@@ -721,6 +722,13 @@ def test_the_page_says_where_the_api_answers_and_what_is_free() -> None:
     api = hosts["spark-a"]["serving"]["api"]
     hosts["spark-a"]["serving"]["api"] = {**api, "gateway": None}
     assert "8443" not in evidence_page.render(build(hosts))
+
+
+def test_a_second_page_compiles_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = build(proof("pair"))
+    page = evidence_page.render(document)
+    monkeypatch.setattr(jinja2.Environment, "compile", None)
+    assert evidence_page.render(document) == page
 
 
 def test_what_changed_since_the_last_proof() -> None:
