@@ -27,6 +27,13 @@ Record = dict[str, Any]
 NOBODY_LOOKED = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"
 _STYLE_OF = Path(evidence_page.__file__).parent / "templates" / "evidence.html.j2"
+_PAGES = jinja2.Environment(  # it keeps what it has compiled
+    loader=jinja2.FileSystemLoader([TEMPLATES, _STYLE_OF.parent]),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 _TONES = {"done": "ok", "running": "warn", "planned": "plain", "skipped": "warn", "stopped": "bad"}
 _OUTCOMES = {"done": "ok", None: "warn", "drift": "warn", "refused": "warn"}
 _VERDICTS = {"healthy": "ok", "incomplete": "warn", "unhealthy": "bad"}
@@ -49,14 +56,7 @@ _WAYS_OUT = {
 
 def render(document: Mapping[str, Any], folder: Path | None = None) -> str:
     """The page. `folder` is where it will lie, for links to the evidence. The template engine escapes every text."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([TEMPLATES, _STYLE_OF.parent]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(**page_model(document, folder), style=style())
+    return _PAGES.get_template("report.html.j2").render(**page_model(document, folder), style=style())
 
 
 def style() -> str:

@@ -92,7 +92,10 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     if report.canceled:
         raise Refused("interrupted while the hosts were listed")
     if not heard.get("hosts"):
-        said = [*map(_in_a_file, report.errors), *(text for texts in report.messages.values() for text in texts)]
+        said = [
+            *map(_in_a_file, report.errors),
+            *(f"{host}: {text}" for host, texts in report.messages.items() for text in texts),
+        ]
         raise Refused("; ".join(said) or "there is no host to roll out to")
     if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
         raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")

@@ -124,7 +124,9 @@ class Person:
 
     def _there(self, question: str, way_out: str) -> None:
         if self.quiet or self.yes or not sys.stdin.isatty():
-            raise Stop(f"{question} Nobody is there to ask: {way_out}. Nothing was changed", Outcome.refused)
+            word = "--json" if self.quiet else "--yes" if self.yes else ""
+            why = f"With {word} nothing is asked" if word else "Nobody is there to ask"
+            raise Stop(f"{question} {why}: {way_out}. Nothing was changed", Outcome.refused)
         self.asked.append(question)
 
 

@@ -30,20 +30,20 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import 
 GIB = 2**30
 ARCHITECTURE, RAIL_DRIVER = "aarch64", "mlx5_core"  # of every Spark
 
+_PAGES = jinja2.Environment(  # it keeps what it has compiled
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 _TONES = {"ok": "ok", "warn": "warn", "error": "bad"}
 _VERDICT_TONES = {HEALTHY: "ok", INCOMPLETE: "warn", UNHEALTHY: "bad"}
 
 
 def render(document: Mapping[str, Any]) -> str:
     """The page: one file, no script, nothing fetched from elsewhere. The template engine escapes every text."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("evidence.html.j2").render(page_model(document))
+    return _PAGES.get_template("evidence.html.j2").render(page_model(document))
 
 
 _Uses = Mapping[tuple[str, str], usage.Usage]

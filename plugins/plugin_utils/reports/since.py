@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import services_of, title_of_service
 
 Record = dict[str, Any]
@@ -31,10 +32,12 @@ def same_fleet(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def _clusters(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    known = {cluster["name"]: cluster for cluster in before["clusters"]}
-    for cluster in now["clusters"]:
-        name, old = cluster["name"], known.get(cluster["name"])
-        if old is None:
+    known, found = ({cluster["name"]: cluster for cluster in each["clusters"]} for each in (before, now))
+    for word, names in (("before", found.keys() - known.keys()), ("now", known.keys() - found.keys())):
+        if names:
+            yield f"not proven {word}: {output.some(sorted(names))}"
+    for name, cluster in found.items():
+        if (old := known.get(name)) is None:
             continue
         for word, hosts in (
             ("new", [host for host in cluster["hosts"] if host not in old["hosts"]]),

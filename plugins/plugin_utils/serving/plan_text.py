@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 _LABEL = 15  # columns
 _DIGEST = 19  # characters of a digest that tell it from others: sha256: and twelve
-NEXT = "the lines below into the inventory (--into writes them), then gb10 site"
+NEXT = "gb10 site, once the lines below are in the inventory (--into writes them)"
 _TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 
 

@@ -272,7 +272,7 @@ def said(*words: str) -> list[str]:
         (
             ["openai/gpt-oss-120b", "--hosts", "2"],
             "openai/gpt-oss-120b on 2 hosts: fits; 45 to 52 tok/s; tools: yes; 61 GiB to download, 91 GiB of disk; "
-            "next: the lines below into the inventory (--into writes them), then gb10 site",
+            "next: gb10 site, once the lines below are in the inventory (--into writes them)",
         ),
         (
             ["Qwen/Qwen3-235B-A22B"],
@@ -292,7 +292,7 @@ def said(*words: str) -> list[str]:
         (
             ["Qwen/Qwen3.6-27B", "--recipe", "vendor"],
             "nvidia/Qwen3.6-27B-NVFP4 on 1 host: recipe qwen3.6-27b-1 of the vendor (vendor, 2026-08-31); 28.41 tok/s "
-            "measured; tools: yes; next: the lines below into the inventory (--into writes them), then gb10 site",
+            "measured; tools: yes; next: gb10 site, once the lines below are in the inventory (--into writes them)",
         ),
     ],
 )  # fmt: skip

@@ -56,7 +56,7 @@ class Fleet:
         self.folder, self.port, self.server = folder, free_port(), None
         self.file = folder / share_cli.FILE
         self.orders: list[Order] = []
-        self.outcome = Outcome.done
+        self.outcome = self.doctor = Outcome.done
         self.behind = 200  # what the model's server says
         self.reach = {"login": "you@192.0.2.11", "gateway": None, **reach}
 
@@ -67,6 +67,8 @@ class Fleet:
             if self.outcome is Outcome.done:
                 self.converge()
             return self.outcome, report
+        if order.playbook == "gb10.fleet.doctor":
+            return self.doctor, report
         service = {"name": "vllm", "state": "active", "phase": "ready", "members": [], "rank": 0}
         hosts = {"a": {"services": [service], "error": None, "silent": None}}
         data = {"resolved_action": "gb10.fleet.glance", "host": "a", "res": {"hosts": hosts}}
@@ -267,6 +269,19 @@ def test_a_failed_run_is_gone_on_with(fleet: Fleet) -> None:
     key = variables(fleet)["gateway_keys"]["laptop"]
     fleet.outcome = Outcome.done
     assert json.loads(call(fleet, "laptop", "--json").stdout)["key"] == key
+
+
+def test_what_the_doctor_refuses_is_refused_before_the_question(fleet: Fleet) -> None:
+    """A consent before it would be for nothing. For a further client nobody is asked, and that of site will do."""
+    fleet.doctor = Outcome.refused
+    result = call(fleet, "laptop")
+    assert result.exit_code == Outcome.refused and "gb10.fleet.doctor: refused. Nothing was changed" in result.stderr
+    assert "in its network who has a key" not in result.output and not fleet.file.exists()
+    fleet.doctor = Outcome.done
+    assert call(fleet, "laptop", "--yes").exit_code == Outcome.done
+    count = len(fleet.orders)
+    assert call(fleet, "phone").exit_code == Outcome.done
+    assert [order.playbook for order in fleet.orders[count:]] == ["gb10.fleet.services", "gb10.fleet.site"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperOption
 from typer.testing import CliRunner
 
 from gb10_fleet import answers, cli, playbook
@@ -143,6 +144,18 @@ def test_docs_index_names_each_command_and_no_other() -> None:
     named = {word for row in rows for word in re.findall(r"`([^`]+)`", row)} - {"rollout --plan"}
     commands = set(_commands(typer.main.get_command(cli.app)))
     assert (commands - named, named - commands) == (set(), set()), "docs/index.md, All commands: lacks, has too much"
+
+
+def test_each_option_is_on_a_page() -> None:
+    """Of a pair, as of --site and --no-site, the one that changes something is enough."""
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md", *DOCS.parent.glob("roles/*/README.md")]
+    said = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(page.read_text() for page in pages)))
+    commands = _commands(typer.main.get_command(cli.app))
+    params = [(name, each) for name, command in commands.items() for each in command.params]
+    shown = [
+        (name, {*it.opts, *it.secondary_opts}) for name, it in params if isinstance(it, TyperOption) and not it.hidden
+    ]
+    assert not [f"{name} {min(names)}" for name, names in shown if not names & said], "only --help names these"
 
 
 def test_docs_drift_names_commands_with_json() -> None:

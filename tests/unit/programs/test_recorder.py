@@ -194,7 +194,7 @@ IMPOSTORS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", IMPOSTORS)
+@pytest.mark.parametrize("words", IMPOSTORS, ids=range(len(IMPOSTORS)))
 def test_who_has_no_secret_gets_no_word_and_no_line_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: bytes
 ) -> None:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
@@ -723,6 +724,13 @@ def test_the_page_says_where_the_api_answers_and_what_is_free() -> None:
     assert "8443" not in evidence_page.render(build(hosts))
 
 
+def test_a_second_page_compiles_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = build(proof("pair"))
+    page = evidence_page.render(document)
+    monkeypatch.setattr(jinja2.Environment, "compile", None)
+    assert evidence_page.render(document) == page
+
+
 def test_what_changed_since_the_last_proof() -> None:
     before, hosts = build(proof("pair")), proof("pair", {"spark-b": 13.23})
     assert since.compare(before, build(proof("pair")))["changes"] == []
@@ -742,6 +750,13 @@ def test_what_changed_since_the_last_proof() -> None:
     jsonschema.validate(document, SCHEMA)
     page = evidence_page.render(document)
     assert "Since the proof of 2026-11-21 01:30:00 UTC" in page and "26.5 Gb/s (degraded cx7) now" in page
+
+
+def test_a_cluster_that_is_in_one_of_two_proofs_alone_is_named() -> None:
+    """A Spark that serves alone is a cluster: one that was retired, or is new."""
+    both, one = build(proof("pair") | {"spark-z": proof("none")["spark-a"]}), build(proof("pair"))
+    assert since.compare(both, one)["changes"] == ["not proven now: none1"]
+    assert since.compare(one, both)["changes"] == ["not proven before: none1"]
 
 
 def test_each_service_is_compared_with_itself() -> None:

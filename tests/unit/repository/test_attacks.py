@@ -17,10 +17,10 @@ def line(what: str, tries: int, wins: int) -> str:
 def test_counts_of_a_class_add_up() -> None:
     counted = attacks.rows([line("races", 1000, 0), line("lines", 5, 1), line("races", 1000, 2)])
     assert counted == [
-        {"class": "races", "tries": 2000, "wins": 2},
         {"class": "lines", "tries": 5, "wins": 1},
+        {"class": "races", "tries": 2000, "wins": 2},
     ]
-    head, races, lines = attacks.table(counted).splitlines()
+    head, lines, races = attacks.table(counted).splitlines()
     assert head.split() == ["class", "of", "attack", "tries", "wins"]
     assert (races.split(), lines.split()) == (["races", "2000", "2"], ["lines", "5", "1"])
     assert len({len(row) for row in (head, races, lines)}) == 1

@@ -158,6 +158,13 @@ def test_a_unit_test_that_needs_the_checkout_is_found_by_what_it_imports() -> No
     assert not names & {"test_findings.py", "test_documents.py"}
 
 
+def test_a_unit_test_that_plays_with_the_collection_of_the_checkout_is_a_play() -> None:
+    """Its folder of collections is not beside what was installed: no plugin of ours would be found."""
+    names = {path.name for path in check._plays()}
+    assert {"test_jump_host.py", "test_modules_of_ansible.py", "test_recap.py"} <= names
+    assert "test_role_alone.py" not in names, "it has a collection of its own, also there"
+
+
 def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_imported(tmp_path: Path) -> None:
     like = Path(sys.executable)
     python = check._environment_without_checkout(Gate("example", lambda gate: None), tmp_path / "venv", like)

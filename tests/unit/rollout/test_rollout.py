@@ -692,6 +692,12 @@ def test_the_advice_for_another_group_is_one_that_a_rollout_takes(tmp_path: Path
         recipes.forward("site", inventory, words=["-e", "gb10_hosts=gpus"])
 
 
+def test_a_host_of_which_ansible_knows_no_address_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("sparks: {hosts: {a: {ansible_host: '{{ nosuch }}'}, b: {}}}\n")
+    with pytest.raises(Refused, match=r"^a: .*set nosuch in the inventory, or correct ansible_host there"):
+        rollout.who(recipes.forward("site", [str(tmp_path / "hosts.yml")]), playbook.run)
+
+
 def test_hosts_are_those_that_ansible_sees() -> None:
     hosts = [FleetHost("a", "pair", serves=True), FleetHost("b")]
     assert rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)) == hosts
