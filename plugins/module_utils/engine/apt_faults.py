@@ -164,7 +164,8 @@ FAULTS = (
     ),
     Fault(
         "apt_settings_wrong",
-        r"Syntax error /etc/apt|is invalid for APT::Default-Release|^(E|Error): (.*(file|read) )?/etc/apt/|"
+        r"^(E|Error): Syntax error /|in the preferences file|is invalid for APT::Default-Release|"
+        r"^(E|Error): (.*(file|read) )?/etc/apt/|"
         r"Did not understand pin type|for pin$|ProxyAutoDetect|Unsupported proxy|AllowTLS is false|\w+ option\)|"
         r"MMap ran out of room|size of the MMap|^dpkg: error: .*configuration (file|error): ",
         "correct the file under /etc/apt or /etc/dpkg that is named (`apt-config dump` shows what holds), then run"
@@ -173,16 +174,17 @@ FAULTS = (
     Fault(
         "apt_lists_damaged",
         r"package cache (file is|was built for)|Empty package cache|Cache is out of sync|saving source cache|"
-        r"Problem with MergeList|could not be parsed or opened|rename failed, (No such|Not a)|"
-        r"section with no Package: header|Unable to parse (package|Release) file|opening /var/lib/apt/lists|"
+        r"Problem with MergeList|rename failed, (No such|Not a)|"
+        r"Unable to parse (package|Release) file|opening /var/lib/apt/lists|"
         r"/var/lib/apt/lists/[^/ ]+_\S* .*\(2: ",
         "a list of apt's is cut: remove the files below /var/lib/apt/lists, then `apt-get update`",
     ),
     Fault(
         "apt_user_missing",
-        r"No user _apt|Could not switch (effective |saved )?(user|group)|\bset(e[ug]id|res[ug]id|groups)\b.* \(1: ",
+        r"No user _apt|Could not switch (effective |saved )?(user|group)|\bset(e[ug]id|res[ug]id|groups)\b.* \(\d+: ",
         "apt fetches as its user _apt, and cannot: `getent passwd _apt`; where it is gone,"
-        " `adduser --system --no-create-home --home /nonexistent --force-badname _apt`",
+        " `adduser --system --no-create-home --home /nonexistent --force-badname _apt`; a container without the"
+        " rights of root lets nobody change the user",
     ),
     Fault(
         "apt_folder_refuses",
@@ -228,7 +230,8 @@ FAULTS = (
     ),
     Fault(
         "dpkg_program_missing",
-        r"\d+ expected programs? not found|PATH is not set|reading the (CPU|Tuple) table|suitable packaging system",
+        r"\d+ expected programs? not found|Could not exec dpkg|PATH is not set|"
+        r"reading the (CPU|Tuple) table|suitable packaging system",
         "dpkg misses programs that it works with: root's PATH must have /usr/sbin and /sbin; else their package is"
         " damaged (`dpkg -S` of a healthy host names it)",
     ),
@@ -278,7 +281,7 @@ FAULTS = (
     ),
     Fault(
         "apt_certificate_untrusted",
-        r"Certificate verif(ication|y) failed|certificate (is NOT trusted|subject name)|SSL certificate problem|"
+        r"certificate verif|certificate (is NOT trusted|subject name)|SSL certificate problem|"
         r"No system certificates",
         "a proxy that reads TLS is in between, or this host's clock is wrong: put the proxy's certificate into"
         " /usr/local/share/ca-certificates, `update-ca-certificates`, then run again; do not switch the check off",
@@ -385,6 +388,7 @@ FOLLOWING = (
         pattern=r"dpkg: unrecoverable fatal error|^dpkg: error: .*(statoverride|diversion|trigger|files list|"
         r"control file|updates directory|info database|'/var/lib/dpkg/)"
     ),
+    _BY_NAME["apt_lists_damaged"]._replace(pattern=r"could not be parsed or opened|section with no Package: header"),
     _BY_NAME["apt_file_damaged"]._replace(pattern=r"^dpkg-deb( \(\w+\))?: error: (?!paste)"),
     Fault(
         "dpkg_dependencies",

@@ -45,6 +45,7 @@ NAMED = {
         "apt": [
             "/etc/apt/preferences.d/x: Value 40000 is outside the range of valid pin priorities (-32768 to 32767)",
             "No priority (or zero) specified for pin",
+            "Invalid record in the preferences file /var/lib/synaptic/preferences, no Package header",
             "Unable to parse package file /etc/apt/preferences.d/x (1)",
             "ProxyAutoDetect command '/usr/bin/x' failed!",
             "Dynamic MMap ran out of room. Please increase the size of APT::Cache-Limit. Current value: 8.",
@@ -70,7 +71,7 @@ NAMED = {
         ],
     },
     "apt_user_missing": {
-        "apt": ["No user _apt, can not drop rights", "setgroups 65534 failed - setgroups (1: Operation not permitted)"],
+        "apt": ["No user _apt, can not drop rights", "setgroups 65534 failed - setgroups (22: Invalid argument)"],
         "index": ["Could not switch group"],
     },
     "apt_hook_failed": {
@@ -95,6 +96,7 @@ NAMED = {
         "apt": [
             "Malformed Status line",
             "Malformed 2nd word in the Status line",
+            "Encountered a section with no Package: header\nE: Problem with MergeList /var/lib/dpkg/status",
             "Unable to parse package file /var/lib/dpkg/status (1)",
         ],
         "dpkg": [
@@ -142,6 +144,7 @@ NAMED = {
     },
     "dpkg_killed": {"archive": ["dpkg-deb --control subprocess was killed by signal (Killed)"]},
     "dpkg_program_missing": {
+        "fatal": ["Could not exec dpkg!"],
         "dpkg": ["PATH is not set"],
         "apt": ["Unable to determine a suitable packaging system type"],
     },
@@ -212,7 +215,10 @@ NAMED = {
         ],
     },
     "apt_certificate_untrusted": {
-        "index": ["SSL connection failed: error:0A000086:SSL routines::certificate verify failed / Success"],
+        "index": [
+            "SSL connection failed: error:0A000086:SSL routines::certificate verify failed / Success",
+            "Could not handshake: Error in the certificate verification.",
+        ],
     },
     "apt_proxy_login": {"index": ["407  authenticationrequired [IP: 192.0.2.1 8080]"]},
     "apt_redirected": {"index": ["511  Network Authentication Required [IP: 192.0.2.1 443]"]},
