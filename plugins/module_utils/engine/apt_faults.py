@@ -216,7 +216,7 @@ FAULTS = (
         "apt_package_unknown",
         r"^((E|Error): )?(Unable to locate package|(Version|Release) '\S+' for '\S+' was not found|"
         r"Couldn't find (any |task|package)|Ca(n not|nnot|n't) (select|find) .*(package|version)|No packages found|"
-        r"Unable to (find a source package|get build-dependency)|You must put some 'deb-src'|Could not read meta data|"
+        r"Unable to (find a source package|get build-dependency)|You must put some 'deb-src'|"
         r"Reinstallation of )|Internal Error, No file name for|"
         r"has no installation candidate|Unsupported file \S+ given on commandline",
         "no source of this host has it: `apt-cache policy NAME` shows what they have; the source may be missing, its"
@@ -326,8 +326,8 @@ FAULTS = (
     ),
     Fault(
         "apt_file_damaged",
-        r"broken range support|Empty files can't|Invalid file format|No sections in Release|entry in Release file|"
-        r"has no Size information|Server tried to trick|Failed to fetch \S+ +416\b|Writing more data than expected|"
+        r"Could not read meta data|broken range support|Empty files can't|Invalid file format|No sections in Release|"
+        r"entry in Release file|has no Size information|Server tried to trick|Failed to fetch \S+ +416\b|Writing more data than expected|"
         r"Maximum file size exceeded|single header line over|Unknown date format|"
         r"not a (Debian format|valid DEB) archive|corrupted filesystem tarfile|Invalid archive|archive corrupted|"
         r"Hash mismatch for|Size mismatch|unexpected end of file|decompressing archive member|<decompress>|"

@@ -174,7 +174,6 @@ NAMED = {
             "Couldn't find task 'x'",
             "Can't select candidate version from package x as it has no candidate",
             "Can't find a source to download version '1' of 'x:arm64'",
-            "Could not read meta data from /tmp/x.deb",
             "No packages found",
         ],
     },
@@ -193,6 +192,7 @@ NAMED = {
         "deb": ["Extraction of file x requires unknown compressor zst"],
     },
     "apt_file_damaged": {
+        "apt": ["Could not read meta data from /tmp/x.deb"],
         "dpkg-deb": [
             "archive '/x.deb' is truncated or corrupt, expected more data than available (812 > 80)",
             "file '/x.deb' is corrupt - bad archive header magic",
