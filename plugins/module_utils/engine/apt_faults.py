@@ -327,8 +327,8 @@ FAULTS = (
     Fault(
         "apt_file_damaged",
         r"Could not read meta data|broken range support|Empty files can't|Invalid file format|No sections in Release|"
-        r"entry in Release file|has no Size information|Server tried to trick|Failed to fetch \S+ +416\b|Writing more data than expected|"
-        r"Maximum file size exceeded|single header line over|Unknown date format|"
+        r"entry in Release file|has no Size information|Server tried to trick|Failed to fetch \S+ +416\b|"
+        r"Writing more data than expected|Maximum file size exceeded|single header line over|Unknown date format|"
         r"not a (Debian format|valid DEB) archive|corrupted filesystem tarfile|Invalid archive|archive corrupted|"
         r"Hash mismatch for|Size mismatch|unexpected end of file|decompressing archive member|<decompress>|"
         r"Hash Sum mismatch|File has unexpected size|Mirror sync in progress|"
