@@ -268,3 +268,19 @@ def test_dependencies_that_no_hold_blocks_are_named_as_apt_names_them(tmp_path: 
     told = told_with_holds(tmp_path, UNMET + OLDER, BREAKS)
     assert told.startswith("apt_dependencies_unmet: nvidia-driver-580-open : Depends: libnvidia-compute-580 (= 580.142")
     assert "hold" not in told and "apt-cache policy" in told
+
+
+@pytest.mark.parametrize("reason", ["2: No such file or directory", "20: Not a directory"])
+def test_a_lock_that_cannot_be_made_is_not_waited_for(reason: str) -> None:
+    said = f"E: Could not open lock file /var/x/lock - open ({reason})\nE: Unable to lock directory /var/x/"
+    assert not apt_errors.is_locked(Completed((), 100, stderr=said))
+
+
+def test_of_a_diversion_that_fails_the_reason_is_kept(tmp_path: Path) -> None:
+    stdout = (
+        "dpkg-divert: error: mismatch on package\ndpkg: error processing archive /x.deb (--unpack):\n"
+        " new x package pre-installation script subprocess returned error exit status 2\n"
+    )
+    done = Completed((), 100, stdout=stdout, stderr="E: Sub-process /usr/bin/dpkg returned an error code (1)")
+    said = apt_errors.explained(done, System(tmp_path, privileged=True))
+    assert "(dpkg-divert: error: mismatch on package). Fix: " in said
