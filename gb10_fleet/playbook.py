@@ -436,8 +436,8 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
     """Return which host it was that Ansible did not find: its own line names none."""
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
-    where = " ".join(f"-i {name}" for name in order.inventories)
-    return [f"{order.limit} is no host or group there; `ansible-inventory {where} {_LISTS_THEM}"]
+    where = [word for name in order.inventories for word in ("-i", name)]
+    return [f"{order.limit} is no host or group there; `ansible-inventory {shlex.join(where)} {_LISTS_THEM}"]
 
 
 def _unread(order: Order, errors: Sequence[str]) -> list[str]:
