@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -112,7 +113,7 @@ def plan(
     said, more, found = told
     _show([*found.lines(explain), *more], {**found.as_dict(), **said}, as_json)
     if into and not found.refused:
-        _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
+        _put_into(into, group, found, model, hosts=found.hosts, recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 
@@ -171,14 +172,15 @@ class Planned(Protocol):
     def variables(self) -> Mapping[str, Any]: ...
 
 
-def _put_into(inventory: Path, group: str, found: Planned, command: str, **more: str) -> None:
+def _put_into(inventory: Path, group: str, found: Planned, model: str | None, **more: int | str) -> None:
     from gb10_fleet import inventory_lines
 
     if not inventory.exists():
         raise typer.BadParameter(f"--into {inventory} is not there; docs/inventory.md says how to write one")
     try:
-        command += "".join(f" --{name} {value}" for name, value in more.items() if value)
-        what = f"Made by `{command}`."
+        words = ["gb10", "plan", *([model] if model else [])]
+        words += [word for name, value in more.items() if value for word in (f"--{name}", str(value))]
+        what = f"Made by `{shlex.join(words)}`."
         file = inventory_lines.write(inventory, group, found.inventory_lines, found.variables, what)
     except inventory_lines.Taken as taken:
         print(printable(f"nothing written: {taken}"), file=sys.stderr)

@@ -303,8 +303,15 @@ def no_answer(event: Mapping[str, Any]) -> Finding | None:
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:
     """The reason for a failure. Of a host that gave no answer the doctor's words, and not those of its connection."""
-    found = no_answer(event)
-    return found.fact if found else _brief(event.get("event_data", {}).get("res", {}), silent)
+    if found := no_answer(event):
+        return found.fact
+    data = event.get("event_data", {})
+    reason = _brief(data.get("res", {}), silent)
+    lacks = _NOT_SET.fullmatch(reason) if data.get("before_any_host") else None  # a host may say so, too
+    if not lacks:
+        return reason
+    variable = _OF_KEYWORDS.get(lacks[1], f"ansible_{lacks[1]}")
+    return f"{reason}. Fix: set {lacks[2]} in the inventory, or correct {variable} there"
 
 
 # What a variable of a connection names, and nobody has set: Ansible calls it by the keyword of a play.
@@ -314,9 +321,6 @@ _OF_KEYWORDS = {"remote_addr": "ansible_host", "remote_user": "ansible_user"}
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:
     reason = str(result.get("msg") or result.get("censored") or silent)
-    if lacks := _NOT_SET.fullmatch(reason):
-        variable = _OF_KEYWORDS.get(lacks[1], f"ansible_{lacks[1]}")
-        reason = f"{reason}. Fix: set {lacks[2]} in the inventory, or correct {variable} there"
     return reason if len(reason) <= SAID_LIMIT else f"{reason[:SAID_LIMIT]} ... ({len(reason)} characters)"
 
 
@@ -432,8 +436,8 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
     """Return which host it was that Ansible did not find: its own line names none."""
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
-    where = " ".join(f"-i {name}" for name in order.inventories)
-    return [f"{order.limit} is no host or group there; `ansible-inventory {where} {_LISTS_THEM}"]
+    where = [word for name in order.inventories for word in ("-i", name)]
+    return [f"{order.limit} is no host or group there; `ansible-inventory {shlex.join(where)} {_LISTS_THEM}"]
 
 
 def _unread(order: Order, errors: Sequence[str]) -> list[str]:

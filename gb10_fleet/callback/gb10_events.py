@@ -28,6 +28,12 @@ _STEP = "__gb10_step"  # the variable of a play or task of ours by which gb10 kn
 _HEARD = ("gb10.fleet.", "ansible.builtin.assert")
 
 
+def _early(result: Any) -> bool:
+    """Whether a variable of the connection ended the task. What a module says stands a link further down the chain."""
+    error = getattr(result, "exception", None)
+    return bool(error and error.event.chain and error.event.chain.event.msg.startswith("Error processing keyword"))
+
+
 class CallbackModule(CallbackBase):
     """One line for each event; without a reader, none: the run goes on."""
 
@@ -92,8 +98,9 @@ class CallbackModule(CallbackBase):
         self._send_result("runner_on_skipped", result, heard=False)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        once = result.task.run_once is True
         self._send_result(
-            "runner_on_failed", result, ignore_errors=ignore_errors, run_once=result.task.run_once is True
+            "runner_on_failed", result, ignore_errors=ignore_errors, run_once=once, before_any_host=_early(result)
         )
 
     def v2_runner_item_on_failed(self, result: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -139,7 +140,7 @@ def _refuse_without(consent: str, heard: Mapping[str, Any]) -> None:
     if lacking:
         raise Refused(
             f"{some(lacking, 5)}: {consent} is not true, and without this consent the playbook refuses: set it in the"
-            f" inventory, or put it into a file with the line `{consent}: true`, said as `-- -e @FILE`"
+            f" inventory, or put it into a file with the line `{shlex.quote(consent)}: true`, said as `-- -e @FILE`"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def _is_known(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> b
             raise Stop(
                 f"{place}: its host key is not the one in {file}: the Spark was set up anew, or another machine "
                 f"answers. Compare it ({_CONSOLE}). If it is the Spark, "
-                f"`ssh-keygen -R '{place.known_as}' -f {file}`, then run again",
+                f"`ssh-keygen -R {shlex.quote(place.known_as)} -f {shlex.quote(str(file))}`, then run again",
                 Outcome.refused,
             )
         if known:

@@ -116,7 +116,7 @@ def _services(reply: scan.Reply, clusters: Mapping[str, str], timeout_s: float) 
         return said
     mine = clusters[reply.host]
     size = sum(cluster == mine for cluster in clusters.values())
-    text = f"no answer within {timeout_s:g} s" if reply.status is None else f"{reply.stderr}\n{reply.stdout}"
+    text = f"no answer within {timeout_s:g} s" if reply.status is None else f"{reply.stdout}\n{reply.stderr}"
     answered = reply.status not in (None, scan.SSH_FAILED)
     finding = from_failure(reply.host, printable(" ".join(text.split())), answered, mine, size, size < len(clusters))
     return {**said, "silent": finding.as_dict()}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +87,9 @@ class ActionModule(LongStepAction):
         if before["state"] == "accepted":
             return {"verdict": "accepted", "image": image, "lines": [f"{image} was built of this already"]}
         text = f"{image} was built of this, and refused on {labels.get('judged', 'an unknown day')}"
-        way_out = f"`docker image rm {image}` has it built and judged anew; the evidence of that day says more"
+        way_out = (
+            f"`docker image rm {shlex.quote(image)}` has it built and judged anew; the evidence of that day says more"
+        )
         return {"verdict": labels.get("verdict", "refused"), "image": image, "lines": [f"{text}; {way_out}"]}
 
     def _built(self, said: Mapping[str, Any], made: BuildPlan, about: Mapping[str, Any]) -> None:

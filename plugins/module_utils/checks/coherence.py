@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -119,7 +120,7 @@ def _without_module(release: str, boots: str, package: str, facts: Mapping[str, 
 
 def _instead_of_dkms(release: str) -> str:
     """Return what takes the modules that Ubuntu has signed in place of a build on the host, in one step of apt."""
-    return f"`apt-get install linux-modules-nvidia-{BRANCH}-open-{release} {_DKMS}-`"
+    return f"`apt-get install linux-modules-nvidia-{BRANCH}-open-{shlex.quote(release)} {_DKMS}-`"
 
 
 def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -215,8 +214,8 @@ def check_rooms(patient: Patient) -> Iterator[Said]:
         if room["free_bytes"] >= room["size_bytes"] * patient.limit("disk_free"):
             continue
         if fact := short_of(room["path"], room, gib):
-            severity, mount = "error" if room["free_bytes"] < least * GIB else "", shlex.quote(room["mount"])
-            short[room["mount"]] = patient.say("disk_full", fact, severity, mount=mount)
+            severity = "error" if room["free_bytes"] < least * GIB else ""
+            short[room["mount"]] = patient.say("disk_full", fact, severity, mount=room["mount"])
     yield from short.values()
     if "rooms" in patient.reading["unknown"]:
         yield Unsure("disk_full", patient.why("rooms"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,7 +162,8 @@ class Patient:
     def say(self, id_: str, fact: str, severity: str = "", way_out: str = "", **words: str) -> Finding:
         """A finding of the table of signs, with its severity and way out where nothing else is said."""
         sign = self.rules.signs[id_]
-        advice = (way_out or sign["way_out"]).format_map({**self.rules.limits, **words})
+        quoted = {name: shlex.quote(word) for name, word in words.items()}
+        advice = (way_out or sign["way_out"]).format_map({**self.rules.limits, **quoted})
         return Finding(id_, severity or sign["severity"], self.host, fact, advice)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,13 +50,19 @@ def said_by(text: str) -> Finding | None:
     return Finding(severity="error", **found.groupdict()) if found else None
 
 
-# What ssh says of the one whose key it misses: the address that it went to, or the alias. A banner may say the same, so
-# it is a word that no shell changes.
-_KEY_OF = re.compile(r"host key is known for ([\w.:%@\[\]-]+)|host key for ([\w.:%@\[\]-]+),? has changed", re.I)
+# How ssh ends where it does not take a key, and what it says of a jump host's. What a host says, as in a banner, comes
+# before ssh's last words. The name is the address that ssh went to, or the alias: a word that no shell changes.
+_END = r"(?:\s|\\r)"  # of a line; ssh's have a carriage return, which `printable` shows
 _HOST_KEY = re.compile(
-    r"host key verification failed|remote host identification|no .* host key is known|host key .*\brevoked\b|"
-    r"because host key checking is enabled",
+    rf"(?:host key (?:is known )?for (?P<name>(?!-)[\w.:%@\[\]-]{{1,300}}),? (?:has changed |was revoked )?and you have"
+    rf" requested strict checking\.{_END}+)?host key verification failed\.{_END}*"
+    rf"(?:kex_exchange_identification: (?:read: )?connection (?:closed by remote host|reset by peer){_END}+"
+    rf"connection (?:closed|reset) by unknown port 65535{_END}*)?\Z",
     re.I,
+)
+_HOST_KEY_OF_ANSIBLE = re.compile(
+    r"(Task failed: )?Using a SSH password instead of a key is not possible because Host Key checking is enabled\. .*"
+    r"to manage this host\.( \(exit status 1\))?"
 )
 _DENIED = re.compile(r"permission denied \(|too many authentication failures", re.I)  # so ssh says it, and no program
 _BY_PASSWORD = re.compile(
@@ -185,14 +192,9 @@ def from_failure(
     early = not answered or _NO_SSHPASS in text
     if early and (ours := next((each for each in _BEFORE_LOGIN if each[0].search(text)), None)):
         return Finding("permission", "error", host, f"{ours[1]}: {said}", f"{ours[2]}; {try_by_hand(host)} must work")
-    if _HOST_KEY.search(text):
-        named = _KEY_OF.search(text)
-        asked = named[1] or named[2] if named else "ADDRESS"
-        way_out = (
-            "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
-            f" then put it into known_hosts in place of the former one (ssh-keyscan {asked});"
-            " do not switch host key checking off"
-        )
+    unknown = None if answered else _HOST_KEY.search(text)
+    if unknown or _HOST_KEY_OF_ANSIBLE.fullmatch(text.strip()):
+        way_out = _to_know(unknown["name"] if unknown and unknown["name"] else "ADDRESS")
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
         typed = f"{_WRONG_SUDO if _WRONG.search(text) else _NO_PASSWORD}; or let this user run sudo without a password"
@@ -231,6 +233,16 @@ def from_failure(
         way_out += "; if it is dead for good, docs/inventory.md (One Spark of a pair is dead) has the other one serve"
     way_out += without
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
+
+
+def _to_know(name: str) -> str:
+    """How to take a host key; `name` as ssh writes it, with its port where that is not 22."""
+    asked = re.sub(r"\[(.+)\]:(\d+)", r"-p \2 \1", name).split()
+    return (
+        "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
+        f" then put it into known_hosts in place of the former one (`ssh-keyscan {shlex.join(asked)}`);"
+        " do not switch host key checking off"
+    )
 
 
 _WITHOUT_IT = re.compile(r"; to go on without it, leave its whole cluster out \(--limit '!(.+)'\)\Z")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 # What the next start will meet again: there is no use in waiting for it.
 LASTING = (
     *("bad_settings", "driver_incoherent", "image_missing", "image_unfit", "docker_refused", "refused_flag"),
@@ -110,7 +112,7 @@ WAYS_OUT = {
 
 
 def way_out(verdict: str, unit: str) -> str:
-    return WAYS_OUT[verdict].replace("{unit}", unit)
+    return WAYS_OUT[verdict].replace("{unit}", shlex.quote(unit))
 
 
 class Failure(Exception):

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import posixpath
+import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +129,7 @@ class System:
         """The stdout of a command that must succeed."""
         done = self.run(argv, input=input, timeout=timeout)
         if done.rc != 0:
-            raise HostError(f"`{' '.join(argv)}` failed: {done.words}")
+            raise HostError(f"`{shlex.join(argv)}` failed: {done.words}")
         return done.stdout
 
     def once(self, read: Callable[[System], T]) -> T:

@@ -165,7 +165,8 @@ def _way_out_without_a_gpu(subject: Subject) -> str:
         branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
         return (
             f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version {userland}"
-            f" (`apt-cache policy nvidia-utils-{branch}`); where the package is installed, with --reinstall"
+            f" (`apt-cache policy nvidia-utils-{shlex.quote(branch)}`); where the package is installed, with"
+            " --reinstall"
         )
     if "next_kernel_without_module" in known and not subject.facts["driver"]["module_on_disk"]:
         return "do what next_kernel_without_module says: the kernel that runs has no module of the driver"
@@ -255,8 +256,8 @@ def check_time_source(subject: Subject) -> Iterator[Finding]:
         yield subject.say(
             "clock_free",
             f"{source} runs, and has not reached a time server since the boot",
-            f"`journalctl -u {source}` says why; UDP port 123 must be open, or name a server of your own network"
-            " (NTP= in /etc/systemd/timesyncd.conf)",
+            f"`journalctl -u {shlex.quote(source)}` says why; UDP port 123 must be open, or name a server of your own"
+            " network (NTP= in /etc/systemd/timesyncd.conf)",
         )
 
 

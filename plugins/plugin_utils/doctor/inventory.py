@@ -7,6 +7,7 @@ import difflib
 import ipaddress
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -210,7 +211,11 @@ def _model(where: str, name: Any, facts: Any, subject: Subject, file: Any = None
     if models.find(name) or models.in_recipes(name) or facts:
         return  # of facts the rules of the role speak
     near = [] if file else models.nearest(name)
-    question = f"`gb10 plan {name}/{file}` reads the file" if file else "`gb10 plan --all` lists those that it has"
+    question = (
+        f"`gb10 plan {shlex.quote(f'{name}/{file}')}` reads the file"
+        if file
+        else "`gb10 plan --all` lists those that it has"
+    )
     advice = f"did you mean {' or '.join(near)}? If" if near else f"{question}; if"
     yield subject.say(
         "unknown_model",

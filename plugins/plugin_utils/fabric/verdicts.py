@@ -352,7 +352,7 @@ def cause(faults: Sequence[Mapping[str, str]], versions: Iterable[str | None] = 
     if found and found["name"] in OF_VERSIONS and len(known) > 1:
         return {
             "name": "version_mismatch",
-            "text": f"{found['text']}; the ends have different versions of perftest, {' and '.join(known)}",
+            "text": f"the ends have different versions of perftest, {' and '.join(known)}",
             "way_out": "install the same version of perftest on both hosts",
         }
     return found

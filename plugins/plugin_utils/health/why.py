@@ -7,6 +7,7 @@ likelier. A score is a judgement, and no probability.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -129,7 +130,7 @@ def _weighed(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> _Weig
 def _cause(found: _Weighed, score: float, rules: Rules) -> Cause:
     word = next(level["word"] for level in rules.sure if score >= level["least"])
     told = dict.fromkeys(sign.text for sign in found.signs)
-    rule, way_out = found.rule, found.rule["way_out"].replace("{unit}", found.unit)
+    rule, way_out = found.rule, found.rule["way_out"].replace("{unit}", shlex.quote(found.unit))
     return Cause(rule["value"], score, word, rule["fact"], way_out, list(told))
 
 

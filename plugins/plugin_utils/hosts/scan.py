@@ -335,13 +335,13 @@ def ask(
 
 
 class _Errors:
-    """Standard error of a process: its beginning, and how long it was.
+    """Standard error of a process: its end, where ssh says why it failed, and how long it was.
 
     ssh leaves its control master behind, which may hold this pipe open for a minute: so nobody waits for its end.
     """
 
     def __init__(self, pipe: IO[bytes]) -> None:
-        self.number, self.length, self.begin = pipe.fileno(), 0, b""
+        self.number, self.length, self.end = pipe.fileno(), 0, b""
         os.set_blocking(self.number, False)
 
     def read(self) -> bool:
@@ -351,7 +351,7 @@ class _Errors:
         except BlockingIOError:
             return False
         self.length += len(chunk)
-        self.begin += chunk[: 2**16 - len(self.begin)]
+        self.end = (self.end + chunk)[-(2**16) :]
         return bool(chunk)
 
     def read_all(self) -> None:
@@ -360,15 +360,15 @@ class _Errors:
 
     def text(self) -> str:
         self.read_all()
-        return _shown(self.begin, self.length)
+        return _shown(self.end, self.length)
 
 
-def _shown(begin: bytes, length: int) -> str:
-    """Standard error of this length, or if that is too long, how it begins."""
-    said = begin.decode(errors="replace")
+def _shown(end: bytes, length: int) -> str:
+    """The end of a standard error of this length."""
+    said = end.decode(errors="replace")
     if length <= ERRORS_LIMIT:
         return said
-    return f"{said[:SHOWN_OF_ERRORS]} ... {effort.too_much('standard error', ERRORS_LIMIT)}\n"
+    return f"{said[-SHOWN_OF_ERRORS:]} ... {effort.too_much('standard error', ERRORS_LIMIT)}\n"
 
 
 def _cut(answer: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from glob import escape
@@ -130,13 +131,13 @@ def _of_source(source: Source | None, version: str) -> Iterator[str]:
         at = source.commit[:12] or "no commit"
         yield (
             f"{source.name} is of {at}, and the base's vLLM is {version}; give what "
-            f"`git archive --prefix=vllm/ {commit.group(1)}` writes"
+            f"`git archive --prefix=vllm/ {shlex.quote(commit.group(1))}` writes"
         )
     if not commit and source.version != version:
         told = f"vLLM {source.version}" if source.version else "of no release"
         yield (
             f"{source.name} is {told}, and the base's vLLM is {version}; give what "
-            f"`git archive --prefix=vllm-{version}/ v{version}` writes"
+            f"`git archive --prefix={shlex.quote(f'vllm-{version}/')} {shlex.quote(f'v{version}')}` writes"
         )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,7 @@ def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[st
         yield (
             f"docker_version asks for at least {asked} in place of {installed}, and somebody has put"
             f" {', '.join(held)} on hold (this role holds nothing). If it may move, free it first:"
-            f" `sudo apt-mark unhold {' '.join(held)}`."
+            f" `sudo apt-mark unhold {shlex.join(held)}`."
         )
 
 

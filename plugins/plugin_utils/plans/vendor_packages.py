@@ -8,6 +8,7 @@ repository stop every apt command.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ class VendorPackages:
             usual = catalog.load("software")[self.role]["value"]
             raise SettingsError(
                 f"{self.role}_version is '{asked}', and apt calls no version of {self.package} so. Write it as apt does"
-                f" (`apt-cache madison {self.package}`), for example {usual}, or leave it out."
+                f" (`apt-cache madison {shlex.quote(self.package)}`), for example {usual}, or leave it out."
             )
         return version
 

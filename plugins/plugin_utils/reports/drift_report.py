@@ -8,6 +8,7 @@ schemas/drift.schema.json.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -104,8 +105,8 @@ def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Re
 
 def garbled(text: str, cluster: str) -> Record:
     """The record of a host whose answer nobody can use."""
-    way_out = f"run `ansible-playbook gb10.fleet.doctor --limit {cluster} -vvv`; it shows all of what the host says"
-    return silent("garbled", text, way_out)
+    command = f"`ansible-playbook gb10.fleet.doctor --limit {shlex.quote(cluster)} -vvv`"
+    return silent("garbled", text, f"run {command}; it shows all of what the host says")
 
 
 def _no_answer(reply: Reply, timeout_s: float, cluster: str, size: int, others: bool) -> Record:
@@ -113,7 +114,7 @@ def _no_answer(reply: Reply, timeout_s: float, cluster: str, size: int, others: 
     if reply.status is None:
         text = f"no answer within {timeout_s:g} s" + (f": {said}" if said else "")
         return silent("timeout", text, "look whether the host is overloaded or hangs; a longer timeout_s waits for it")
-    failure, answered = f"{reply.stderr}\n{reply.stdout}", reply.status != SSH_FAILED
+    failure, answered = f"{reply.stdout}\n{reply.stderr}", reply.status != SSH_FAILED
     finding: Finding = from_failure(reply.host, failure, answered, cluster, size, others)
     if finding.id in REASONS:
         return silent(finding.id, finding.fact, finding.way_out)

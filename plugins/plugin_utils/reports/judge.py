@@ -228,19 +228,27 @@ def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, 
     both = [results[end] for end in ("client", "server") if end in results]
     faults = [result["fault"] for result in both if result["fault"]]
     cause = verdicts.cause(faults, [result.get("perftest") for result in both])
-    faulty = next((result for result in both if result["fault"] is cause), both[0])
-    words = [f"{faulty['host']}: {cause['text']}"] if cause else []
-    if cause and cause["name"] in verdicts.CONSEQUENCES:  # what the other end says is then the next question
-        words += [f"{end['host']}: {(end['fault'] or {}).get('text', 'no fault')}" for end in both if end is not faulty]
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
     return verdicts.MeasuredRail(
         netdev=netdev,
         gbps=None if cause else figures.get("gbps"),
-        fault={**cause, "text": "; ".join(words)} if cause else None,
+        fault={**cause, "text": _told(both, cause)} if cause else None,
         ends=read,
         mtu=figures.get("mtu"),
         latency_us=next((us for result in both if (us := result.get("latency_us"))), None),
     )
+
+
+def _told(both: Sequence[Record], cause: Mapping[str, str]) -> str:
+    """What an end says stands in quotes, with none in it: so it puts no words into the mouth of the other one."""
+    faulty = [end for end in both if end["fault"] is cause]
+    told = [] if faulty else [cause["text"]]  # ours, of both
+    if not faulty or cause["name"] in verdicts.CONSEQUENCES:  # what the other end says is then the next question
+        faulty += [end for end in both if end not in faulty]
+    for end in faulty:
+        said = (end["fault"] or {}).get("text", "").replace('"', "'")
+        told.append(f'{end["host"]} says "{said}"' if end["fault"] else f"{end['host']} has no fault")
+    return "; ".join(told)
 
 
 def _subnets(port: Mapping[str, Any]) -> list[str]:

@@ -380,3 +380,15 @@ def test_an_address_that_names_no_variable_says_what_to_set(play: Play) -> None:
     _, report = play(said("so"), of_play={"ansible_host": "{{ nosuch }}"})
     (text,) = report.messages["spark-a"]
     assert text.endswith("'nosuch' is undefined. Fix: set nosuch in the inventory, or correct ansible_host there")
+
+
+def test_a_module_that_says_so_is_no_way_out(play: Play, tmp_path: Path) -> None:
+    """It named a consent of the inventory, and our `Fix:` stood before it."""
+    text = "Task failed: Error processing keyword 'remote_addr': 'vllm_allow_security_options' is undefined"
+    (tmp_path / "library").mkdir()
+    answer = json.dumps({"failed": True, "msg": text, "exception": text})
+    (tmp_path / "library/evil").write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
+    _, report = play({"name": "Ask", "evil": None})
+    believed = sum("Fix: " in str(said) for said in report.messages.values())
+    tally("a host says what Ansible says of a variable that nobody set", 2, believed)
+    assert report.messages == {"spark-a": [text], "spark-b": [text]}

@@ -107,7 +107,12 @@ OTHERS = [
      "unreachable"),
     ("ssh", "Failed to connect to the host via ssh: debug1: /etc/ssh/ssh_config line 19: Applying options for *\r\nssh:"
             " connect to host a port 22: Connection refused", "unreachable"),
-    ("ssh", "Failed to connect to the host via ssh: The ED25519 host key for a is marked as revoked.", "host_key"),
+    (
+        "ssh",
+        "Failed to connect to the host via ssh: The ED25519 host key for a is marked as revoked.\r\n"
+        "ED25519 host key for a was revoked and you have requested strict checking.\r\nHost key verification failed.",
+        "host_key",
+    ),
     ("ssh", 'Failed to connect to the host via ssh: unix_listener: path "/home/a/.ansible/cp/x" too long for Unix'
             " domain socket", "permission"),
     ("docker_pull", 'failed to prepare extraction snapshot "extract-1": parent snapshot sha256:8ea3 does not exist: not'

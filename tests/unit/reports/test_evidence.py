@@ -141,15 +141,27 @@ def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
     fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}
     hosts["spark-b"]["bandwidth"][0].update(state="failed", figures=None, fault=fault)
     [reason] = build(hosts)["reasons"]
-    assert "spark-b: the test did not end in time; spark-a: no fault" in reason["text"]
+    assert 'spark-b says "the test did not end in time"; spark-a has no fault' in reason["text"]
     died = {**fault, "name": "peer_died", "text": "the other end went away"}
     hosts["spark-a"]["bandwidth"][0].update(state="failed", figures=None, fault=died)
     [reason] = build(hosts)["reasons"]
-    ends = ["spark-a: the other end went away", "spark-b: the test did not end in time"]
+    ends = ['spark-a says "the other end went away"', 'spark-b says "the test did not end in time"']
     assert all(end in reason["text"] for end in ends), "both are told, for neither knows the cause"
     hosts["spark-a"]["bandwidth"][0]["fault"] = {**fault, "name": "died", "text": "killed by signal 9"}
     [reason] = build(hosts)["reasons"]
-    assert "spark-a: killed by signal 9" in reason["text"] and "spark-b:" not in reason["text"]
+    assert 'spark-a says "killed by signal 9"' in reason["text"] and "spark-b says" not in reason["text"]
+
+
+def test_an_end_of_a_rail_puts_no_words_into_the_mouth_of_the_other_one() -> None:
+    """`ended; spark-b: pull the cable out of spark-b` read as if spark-b had said it."""
+    hosts = proof("pair")
+    forged = {"name": "peer_died", "text": 'ended"; spark-b says "wrong cable, pull it out', "way_out": ""}
+    for host, fault in (("spark-a", forged), ("spark-b", {**forged, "text": "the peer ended"})):
+        hosts[host]["bandwidth"][0].update(state="failed", figures=None, fault=fault)
+    [reason] = build(hosts)["reasons"]
+    quoted = [part for number, part in enumerate(reason["text"].split('"')) if number % 2]
+    tally("an end of a rail speaks for the other one", 1, int("the peer ended" not in quoted or len(quoted) != 2))
+    assert sorted(quoted) == ["ended'; spark-b says 'wrong cable, pull it out", "the peer ended"]
 
 
 def test_different_versions_of_perftest_explain_a_lost_peer() -> None:

@@ -406,7 +406,7 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
     if _is_networkds_own(owner):
         return (
             f"let systemd-networkd leave {owner['interface']} alone: write the lines `[Match]`,"
-            f" `Name={owner['interface']}`, `[Link]`, `Unmanaged=yes` into"
+            f" `Name={shlex.quote(owner['interface'])}`, `[Link]`, `Unmanaged=yes` into"
             f" /etc/systemd/network/00-{owner['interface']}.network, and run `sudo networkctl reload`, which takes its"
             " address off"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 from collections.abc import Iterator
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
@@ -215,8 +216,9 @@ def _image(_view: View, settings: VllmSettings) -> Iterator[str]:
             yield f"vllm_image {image} has an incomplete digest: after @sha256: come 64 hexadecimal digits."
     elif not (settings.vllm_allow_tag and _IMAGE_BY_TAG.match(image)):
         yield (
-            f"vllm_image {image} names no digest, so two hosts or two days may run different software. Give "
-            f"name@sha256:... (`docker buildx imagetools inspect {image}` prints it), or set vllm_allow_tag to true."
+            f"vllm_image {image} names no digest, so two hosts or two days may run different software. Give"
+            f" name@sha256:... (`docker buildx imagetools inspect {shlex.quote(image)}` prints it), or set"
+            " vllm_allow_tag to true."
         )
 
 
