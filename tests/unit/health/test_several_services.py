@@ -138,14 +138,7 @@ def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fails",
-    [
-        "--grep=^(?!",
-        "--grep=^(?:(?:Memory",
-        f"--grep={kernel_log.OWN_GREP}",
-        f"--grep={kernel_log.GUARD_GREP}",
-        "--boot",
-    ],
+    "fails", ["=^(?!", "=^(?:(?:Memory", f"={kernel_log.OWN_GREP}", f"={kernel_log.GUARD_GREP}", "--boot"]
 )
 @pytest.mark.parametrize(
     ("rc", "words"), [(124, "journalctl did not end within 20 s"), (1, "Failed to open it"), (-9, "exit status -9")]
