@@ -97,7 +97,7 @@ def how_to_use(order: Order, folder: Path) -> Iterator[str]:
 def to_paste(order: Order, line: str) -> str:
     """The same, and a tunnel that takes these host keys."""
     if "ssh -N " in line and (keys := home.host_keys(order.inventories)):
-        line = line.replace("ssh -N ", f"ssh -o UserKnownHostsFile={shlex.quote(str(keys))} -N ")
+        line = line.replace("ssh -N ", f"ssh -o {shlex.quote(home.known_hosts_option(keys))} -N ")
     return printable(by_name(order, line))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,14 @@ def folder_of(inventory: str) -> Path:
 def resolved(inventories: Iterable[str]) -> list[str]:
     """The inventories of an order, from wherever it is looked at later."""
     return [str(Path(name).resolve()) if is_there(name) else name for name in inventories]
+
+
+def known_hosts_option(file: Path) -> str:
+    """As the words of an option of ssh, which would take a blank for the end of a name and a % for a token."""
+    text = str(file)
+    if re.search(r'[\s"\'\\]', text):
+        text = '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+    return "UserKnownHostsFile=" + text.replace("%", "%%")
 
 
 def host_keys(inventories: Iterable[str]) -> Path | None:

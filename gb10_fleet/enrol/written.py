@@ -21,7 +21,7 @@ from gb10_fleet.discover.host_keys import known_hosts_lines
 from gb10_fleet.discover.places import SSH_PORT, Place
 from gb10_fleet.ending import unread
 from gb10_fleet.enrol.judging import ED25519, Known
-from gb10_fleet.home import KNOWN_HOSTS
+from gb10_fleet.home import KNOWN_HOSTS, known_hosts_option
 
 FILE = "gb10-enrolled.yml"
 LEDGER = "enrolled.json"
@@ -51,7 +51,7 @@ def refuse_hidden(folder: Path, host: str) -> None:
 
 def variables(place: Place, known_hosts: Path, common_args: str) -> dict[str, Any]:
     """Return how the host is reached. Of two options of a name ssh takes the first one, so ours comes first."""
-    own = f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))}"
+    own = f"-o {shlex.quote(known_hosts_option(known_hosts))}"
     others = common_args.removeprefix(own).strip()
     found: dict[str, Any] = {"ansible_host": place.address}
     found |= {"ansible_port": place.port} if place.port != SSH_PORT else {}

@@ -7,6 +7,8 @@ import fcntl
 import json
 import os
 import random
+import shlex
+import subprocess
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partialmethod
 from pathlib import Path
@@ -115,6 +117,18 @@ def test_the_inventory_gets_address_and_key_and_keeps_what_it_has(tmp_path: Path
     assert said == {"ansible_host": "192.0.2.11", "ansible_ssh_common_args": f"{ours} -J bastion"}
     written.write(tmp_path, {"spark-a": (seed().blob, HERE, said["ansible_ssh_common_args"])})
     assert yaml.safe_load(file.read_text()) == said  # a second enrolment does not stack them
+
+
+def test_ssh_reads_one_file_of_host_keys_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    """A fleet in "my fleet": ssh read `my`, and a file `fleet/known_hosts.txt` of whoever may write where you are."""
+    for name in ("fleet", "my  fleet", 'a "b"  c', "it's 100%d", "back \\ slash"):
+        keys = tmp_path / name / "known_hosts.txt"
+        words = shlex.split(str(written.variables(HERE, keys, "")["ansible_ssh_common_args"]))
+        done = subprocess.run(["ssh", "-G", "-F", "none", *words, "x"], capture_output=True, text=True, check=True)
+        (read,) = (
+            line.partition(" ")[2] for line in done.stdout.splitlines() if line.startswith("userknownhostsfile ")
+        )
+        assert said.replace("%%", "%") == str(keys)  # of two names it would show one blank between them
 
 
 def test_a_file_that_would_be_hidden_is_named(tmp_path: Path) -> None:
