@@ -44,6 +44,9 @@ _FORMS = re.compile(
     |(?P<by_id>\bby(?:-id/|\\x2did-))(?P<disk>[^\s"',;)\]}]+)
     |(?P<wwid>\b(?:eui\.|naa\.|t10\.|nvme\.|wwn-0x)[\w.-]{8,})
     |(?P<hex>(?<!sha256:)(?<!\w)[0-9a-fA-F]{32,}(?!\w))
+    # Lines of the gateway and of the router: a client or a host may have been known on that day alone.
+    |(?P<gateway>gb10_gateway(?:\[\d{1,9}\])?:[ ])(?P<caller>[0-9a-fA-F:.]+)[ ]"(?P<client>[^"\s]+)(?=")
+    |(?P<router>"[\w.-]+"[ ]")(?P<replica>[\w.-]+)(?=(?::asleep)?"[ ]-?\d+[ ]\d+[ ]B[ ]\d+[ ]ms)
     |(?P<home>/home/)(?P<user>[^/\s"':,]+)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -117,6 +120,10 @@ class Disguise:
             return found["number"] + self._word("serial", found["serial"])
         if kind == "user":
             return found["home"] + self._word("user", found["user"])
+        if kind == "client":
+            return f'{found["gateway"]}{self._address(found["caller"])} "{self._word("client", found["client"])}'
+        if kind == "replica":
+            return found["router"] + self._word("host", found["replica"])
         if kind == "macs":
             return ":".join(self._macs(re.split("[:-]", text)))
         if kind == "bare":

@@ -85,6 +85,10 @@ def disguise() -> Disguise:
          f"Generated response cmpl-1 (streaming delta): {REMOVED}"),
         ("OCI runtime create failed, output: 'no such device', prompt%20tokens: 5, unrecognized arguments: --x",) * 2,
         ("tokens: 12, max_tokens=4096, token id 5, secrets are kept, key: value, password prompt",) * 2,
+        ('a gb10_gateway[81]: 192.0.2.9 "laptop" "/v1/x" 200 12 B 0.3 s',
+         'a gb10_gateway[81]: network-1.9 "client-1" "/v1/x" 200 12 B 0.3 s'),
+        ('haproxy[9]: "qwen-8b" "gone-x" 200 8 B 30 ms and "q" "spark-a:asleep" -1 8 B 30 ms',
+         'haproxy[9]: "qwen-8b" "host-3" 200 8 B 30 ms and "q" "host-1:asleep" -1 8 B 30 ms'),
         ("generated 12345678 tokens, prompt throughput: 5.0 tokens/s",) * 2,
     ],
 )  # fmt: skip
