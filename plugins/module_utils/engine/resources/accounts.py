@@ -98,7 +98,13 @@ def accounts_of(system: System) -> Accounts:
             users.setdefault(name, Account(int(number), int(gid), home, shell))
     groups = [(row[0], int(row[2]), row[3]) for row in _rows(system, "group") if len(row) > 3 and row[2].isdigit()]
     members = {name: frozenset(filter(None, said.split(","))) for name, _gid, said in groups}
-    return Accounts(users, {name: gid for name, gid, _said in groups}, members, {}, {}, os.environ.get("SUDO_USER", ""))
+    return Accounts(users, {name: gid for name, gid, _said in groups}, members, {}, {}, _login(system, users))
+
+
+def _login(system: System, users: Mapping[str, Account]) -> str:
+    """sudo names it; with su or doas the kernel has kept whose login it was."""
+    number = (system.text("/proc/self/loginuid") or "").strip()
+    return os.environ.get("SUDO_USER") or next((name for name, it in users.items() if str(it.uid) == number != "0"), "")
 
 
 def _rows(system: System, database: str) -> list[list[str]]:

@@ -123,8 +123,14 @@ def test_a_group_that_is_not_named_is_left_and_null_leaves_all(host: FakeHost) -
     assert change["detail"] == "groups sudo,video -> video"
 
 
-def test_who_has_come_loses_no_group_and_is_not_removed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SUDO_USER", "alice")
+@pytest.mark.parametrize("way", ["sudo", "su"])
+def test_who_has_come_loses_no_group_and_is_not_removed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    if way == "sudo":
+        monkeypatch.setenv("SUDO_USER", "alice")
+    else:
+        host.file("/proc/self/loginuid", "5002")
     standing(host, groups="people:x:5001:\nvideo:x:44:alice\nsudo:x:27:alice\n")
     host.on("ps", "")
     with pytest.raises(HostError, match="Ansible comes by this account, and it would leave the groups sudo"):
