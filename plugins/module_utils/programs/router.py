@@ -34,7 +34,9 @@ STILL_BUSY, NOT_UP = 3, 4  # exit status; 2 is that of wrong arguments, and of a
 _DEADLINE_S = 10.0
 _SERVERS_ONLY = "show stat -1 4 -1"
 _WORKER = re.compile(r"^(\d+)\s+worker\s", re.MULTILINE)
-_PORT = 18  # its place in a row of `show servers state`, of version 1
+# In a row of `show servers state`, of version 1. Without the first 20 columns HAProxy takes no row; behind them stands
+# how a server is reached, as whether by TLS.
+_PORT, _COLUMNS = 18, 20
 ASLEEP = ":asleep"  # behind the host's name, of the server that a backend has where no replica is ready
 _OLD = "# old workers"
 
@@ -91,14 +93,15 @@ class Router:
             self._keep((self._kept / "state").read_text(encoding="utf-8"))
 
     def _keep(self, state: str) -> None:
-        """HAProxy takes a saved port for the right one, where router.cfg has another one by now."""
+        """Keep how each server stands, and not how it is reached: HAProxy would believe that before router.cfg."""
         ports = _ports(self._config.read_text(encoding="utf-8"))
-        rows = [row.split(" ") for row in state.splitlines()]
+        version, head, *rows = [line.split(" ") for line in state.splitlines() if line] or [["1"], ["#"]]
+        kept = [version, head]
         for row in rows:
-            if len(row) > _PORT and not row[0].startswith("#"):
-                row[_PORT] = ports.get((row[1], row[3]), row[_PORT])
+            if port := ports.get((row[1], row[3])):
+                kept.append([*row[:_PORT], port, *row[_PORT + 1 : _COLUMNS]])
         beside = self._kept / "state.new"
-        beside.write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
+        beside.write_text("".join(" ".join(row) + "\n" for row in kept), encoding="utf-8")
         beside.replace(self._kept / "state")
 
     def _workers(self) -> tuple[int, list[int]]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log as kernel_lines
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import kinds_of
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import unadvised
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
@@ -78,7 +78,7 @@ def _rails(after: Mapping[str, Any], before: Mapping[str, Any], kernel_log: str)
 
 def _latched(kernel_log: str) -> bool:
     """Whether the kernel says all that the sign needs beside rails that are gone; its own line comes at sound boots."""
-    said = {f"log_{kind}" for kind in kernel_lines.kinds_of(kernel_log)}
+    said = {f"log_{kind}" for kind in kinds_of(kernel_log)}
     return "log_slot_power" in said and {*limits.rules().signs["log_slot_power"]["needs"]} <= {*said, "rail_gone"}
 
 
