@@ -49,11 +49,16 @@ _LISTENS = re.compile(rf"\Agb10-vllm(?:-([a-z0-9-]+))?: {LISTENS}")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
-# A login makes these as often as it likes, by a limit or a program of its own, so all others are asked for apart.
-LOGINS_GREP = (
-    r"(?:Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
-    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b))"
+# A login makes these as often as it likes, by limits and programs of its own. So each row, and all else, is asked for
+# apart: none takes the room of another one.
+_OF_LOGINS = (
+    r"Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
+    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b)",
+    r"Out of memory|SLUB: |.{1,15}: (?:page allocation |vmalloc error)",
 )
+LOGINS = re.compile("|".join(_OF_LOGINS))
+# Where the kernel writes a device, and not where it writes the name of a program.
+_DEVICE = r"(?:(?:JBD2|blk_update_request|print_req_error|md/raid\d{0,2}): ?)?[^:]{0,80}\b"
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\](?:\[ *[CT]\d{1,7}\])? (.*)$", re.MULTILINE)
@@ -87,13 +92,13 @@ def read_events(
         if buffer.rc or booted_s is None:
             raise Unknown(f"there is no journal, and dmesg gives no kernel log: {quoted(buffer.words)}")
         return stacked.of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
-    logins = rf"(?:{LOGINS_GREP}|.{{0,80}}\b{stacked.of_others(host)})"
-    faults = f"^(?!{logins})(?:{GREP})"  # anchored as a whole, else it is tried at each letter
+    of_logins = (*_OF_LOGINS, _DEVICE + stacked.of_others(host))
+    faults = f"^(?!{'|'.join(of_logins)})(?:{GREP})"  # anchored as a whole, else it is tried at each letter
     answers = [
         _asked(host, since_s, faults, "_TRANSPORT=kernel"),
         _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host))),
         _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS)),
-        _asked(host, since_s, f"^{logins}", "_TRANSPORT=kernel"),
+        *(_asked(host, since_s, f"^(?:{each})", "_TRANSPORT=kernel") for each in of_logins),
         *([_asked(host, None, faults, "_TRANSPORT=kernel", "--boot")] if this_boot else []),
     ]
     boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]

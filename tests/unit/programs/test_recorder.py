@@ -330,7 +330,7 @@ def test_a_flood_of_the_kernel_is_dropped_and_counted_and_samples_pass() -> None
 
 
 def test_a_flood_that_a_login_makes_hides_no_fault() -> None:
-    """Its processes are killed at a limit of its own, as often as it likes; and the GPU goes meanwhile."""
+    """Its processes are killed at a limit of its own, and fault on the GPU, as often as it likes; and the GPU goes."""
     now = [0.0]
     outbox = send.Outbox(send.Budget(8000, lambda: now[0]))
     killed = "Memory cgroup out of memory: Killed process 4242 (x) total-vm:65536kB, anon-rss:4096kB, UID:1001"
@@ -339,13 +339,14 @@ def test_a_flood_that_a_login_makes_hides_no_fault() -> None:
         now[0] += 0.005
         outbox.put({"at_s": now[0], "text": killed})
         outbox.put({"at_s": now[0], "text": "memory: usage 4096kB, limit 4096kB, failcnt 99" * 4})
+        outbox.put({"at_s": now[0], "text": "NVRM: Xid (PCI:000f:01:00): 31, pid=9, name=x, MMU Fault"})
         if number % 200 == 199:
             outbox.put({"at_s": now[0], "text": "NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus"})
         while (line := outbox.first(0)) is not None:
             outbox.sent(line)
             told.append(line)
-    assert sum("Xid" in line["text"] for line in told) == 20
-    assert sum(len(json.dumps(line)) for line in told) < 8000 * (now[0] + 4) * (1 + 2 / send.SHARES)
+    assert sum(" 79, " in line["text"] for line in told) == 20
+    assert sum(len(json.dumps(line)) for line in told) < 8000 * (now[0] + 4) * (1 + 3 / send.SHARES)
 
 
 def test_what_cannot_be_sent_waits_up_to_a_bound() -> None:

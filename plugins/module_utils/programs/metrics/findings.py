@@ -7,7 +7,6 @@ Both parts keep what they read in a folder of root's that is gone with the boot.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +25,6 @@ if TYPE_CHECKING:  # for types alone, which no program needs
 
 KEPT = "/run/gb10-metrics"
 MOST_EVENTS = 200  # of those that a login makes, and of all others
-_LOGINS = re.compile(kernel_log.LOGINS_GREP)
 _UNREAD = {"processes": None, "disks": None, "boots": None, "events": None, "certificates": None}
 
 
@@ -62,7 +60,9 @@ def follow(samples: list[dict[str, Any]], seen: dict[str, Any], most: int, gap_s
 def of_history(reading: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
     """What is kept of the slow part: nothing in it grows without end."""
     events, boots = reading["events"], reading["boots"]
-    logins, faults = ([one for one in events or () if bool(_LOGINS.match(one["text"])) is own] for own in (True, False))
+    logins, faults = (
+        [one for one in events or () if bool(kernel_log.LOGINS.match(one["text"])) is own] for own in (True, False)
+    )
     kept_of = sorted([*logins[-MOST_EVENTS:], *faults[-MOST_EVENTS:]], key=lambda one: float(one["at_s"]))
     young = {
         "boots": None if boots is None else [{**boot, "last_lines": []} for boot in boots[-2:]],

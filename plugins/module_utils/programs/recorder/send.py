@@ -72,20 +72,22 @@ class Budget:
 class Outbox:
     """Lines that wait to be sent, within the budget. A sample always finds room; a flood of the kernel does not.
 
-    A login can make one, such as by a limit of its own. So each kind of fault has a share besides, whatever else comes.
+    A login can make one, such as by a limit of its own. So each kind of fault has a share besides, whatever else comes,
+    and what of it a login makes has another one.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._waiting: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_WAITING)
         self._budget, self._dropped = budget, 0
-        self._shares: dict[str, Budget] = collections.defaultdict(budget.share)
+        self._shares: dict[tuple[str, bool], Budget] = collections.defaultdict(budget.share)
         self._there = threading.Condition()
 
     def put(self, line: dict[str, Any]) -> None:
         size, text = len(json.dumps(line)) + 70, line.get("text")
         with self._there:
             fits = self._budget.take(size) or text is None
-            if not fits and not any(self._shares[kind].take(size) for kind in kernel_log.kinds_of(str(text))):
+            logins = bool(kernel_log.LOGINS.match(str(text)))
+            if not fits and not any(self._shares[kind, logins].take(size) for kind in kernel_log.kinds_of(str(text))):
                 self._dropped += 1
                 return
             self._waiting.append({**line, "dropped": self._dropped} if self._dropped else line)
