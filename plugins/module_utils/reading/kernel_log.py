@@ -53,7 +53,8 @@ GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, patte
 # apart: none takes the room of another one.
 _OF_LOGINS = (
     r"Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
-    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:13|31|43|45)\b)",
+    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:8|13|31|32|39|40|41|43|45|68|69|109)\b|"
+    r"(?:GPU\d+ )?\w{10,60}: .{0,200}NV_ERR_NO_MEMORY)",
     r"Out of memory|SLUB: |.{1,15}: (?:page allocation |vmalloc error)",
 )
 LOGINS = re.compile("|".join(_OF_LOGINS))
