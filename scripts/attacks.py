@@ -47,6 +47,7 @@ TESTS = (
     "tests/unit/engine/resources/test_accounts.py",
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/engine/resources/test_profiles.py",
+    "tests/unit/engine/test_remote.py",
     "tests/unit/serving/model_facts/test_gguf.py",
     "tests/unit/serving/model_facts/test_hostile.py",
     "tests/unit/serving/model_facts/test_sources.py",

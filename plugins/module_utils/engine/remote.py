@@ -9,6 +9,7 @@ field.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System, sha256
 
@@ -47,6 +49,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _UNTIL = re.compile(r"[0-9A-Za-z:+.-]{0,40}\Z")
 _PATH = re.compile(r"/[^\0-\x1f\x7f]{0,4095}\Z")
 _MAX_PATHS = 100
+# In the environment, of a program of this host that has looked at the manifest: its time as that program saw it.
+_SEEN = "GB10_MANIFEST_NS"
 
 
 class Asked(NamedTuple):
@@ -132,9 +136,22 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
     while True:
         with lock.held(system, request.run.name, exclusive=writes, patience=patience):
             if request.confirm or not guard.waits(system):
-                _carry_out_alone(request, system, said, writes)
+                _carry_out_as_seen(request, system, said, writes)
                 return
         system.clock.sleep(1.0)  # the call that confirms what another run has changed needs the lock
+
+
+def _carry_out_as_seen(request: Request, system: System, said: dict[str, Any], writes: bool) -> None:
+    """Who looked had no lock yet. Of another manifest he knows nothing; of this one he hears what became of it."""
+    seen = os.environ.get(_SEEN)
+    if seen not in (None, str(manifests.changed_ns(system))):
+        said["stale"] = ["manifest"]
+        return
+    try:
+        _carry_out_alone(request, system, said, writes)
+    finally:
+        if seen is not None:
+            said["changed_ns"] = manifests.changed_ns(system)
 
 
 def _carry_out_alone(request: Request, system: System, said: dict[str, Any], writes: bool) -> None:

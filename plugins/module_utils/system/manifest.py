@@ -100,6 +100,14 @@ def load(system: System) -> Manifest:
     return parse(text)
 
 
+def changed_ns(system: System) -> int:
+    """When it was written last; 0 where there is none."""
+    try:
+        return system.path(MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def save(system: System, manifest: Manifest) -> None:
     """Write it as a whole; the last resource takes the file and its directory along."""
     try:

@@ -285,7 +285,12 @@ def _refusals(view: View, settings: FirewallSettings, vllm: VllmSettings, guarde
             f"firewall_open_ports holds {', '.join(strange)}. Name TCP ports and ranges from low to high, for "
             "example 8080 or 40000-40010."
         )
-    for name, port in {**vllm.ports, "gateway_port": view.settings(GatewaySettings).gateway_port}.items():
+    monitoring = view.settings(MonitoringSettings)
+    others = {
+        "gateway_port": view.settings(GatewaySettings).gateway_port,
+        "monitoring_port": monitoring.monitoring_port,
+    }
+    for name, port in {**vllm.ports, **others}.items():
         if not addresses.is_ports(port):
             yield f"{name} is '{port}'. Name a TCP port, from 1 to 65535."
     if vllm.exposed and addresses.is_within(vllm.vllm_port, _closed()):
@@ -299,7 +304,6 @@ def _refusals(view: View, settings: FirewallSettings, vllm: VllmSettings, guarde
                 f"{name} has vLLM listen on port {port}, where the whole LAN would reach it. Choose one of those that "
                 f"only the cluster reaches, {catalog.load('firewall')['random']['value']} for example, or leave it out."
             )
-    monitoring = view.settings(MonitoringSettings)
     watchers = monitoring.monitoring_clients if monitoring.exposed else ()
     for name, clients in (("firewall_clients", settings.firewall_clients), ("monitoring_clients", watchers)):
         if unknown := [client for client in clients if not addresses.is_network(client)]:

@@ -180,7 +180,7 @@ def _unheard(view: View, settings: MonitoringSettings) -> Iterator[str]:
         if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
             continue
         theirs = view.of(target.host).settings(MonitoringSettings)
-        if not theirs.exposed and port == str(theirs.monitoring_port):
+        if not (theirs.monitoring_enabled and theirs.exposed) and port == str(theirs.monitoring_port):
             is_so = "listens on loopback only" if theirs.monitoring_enabled else "is not watched"
             yield (
                 f"monitoring_targets names {target.host}, which {is_so}. Give it monitoring_enabled, "

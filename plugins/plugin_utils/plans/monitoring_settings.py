@@ -28,5 +28,5 @@ class MonitoringSettings(RoleSettings, role="monitoring"):
 
     @property
     def exposed(self) -> bool:
-        """Tell whether others than the host itself could reach node_exporter."""
-        return self.monitoring_enabled and not addresses.is_loopback(self.monitoring_address)
+        """Tell whether others than the host itself could reach node_exporter. Switched off it stays, as an orphan."""
+        return not addresses.is_loopback(self.monitoring_address)

@@ -577,9 +577,13 @@ class Program:
 
     def __init__(self, net: Net, folder: Path, **variables: Any) -> None:
         self.net, self.file = net, folder / "gb10-firewall"
-        (folder / "firewall.nft").write_text(rules("pair", **variables))
+        self.rules = folder / "firewall.nft"
+        self.write(**variables)
         text = content(document("pair"), PROGRAM).replace(RULES, str(folder / "firewall.nft"))
         self.file.write_text(text.replace("/run/gb10-firewall/loaded", str(folder / "loaded")))
+
+    def write(self, **variables: Any) -> None:
+        self.rules.write_text(rules("pair", **variables))
 
     def load(self) -> None:
         self.net.run("host", "sh", str(self.file), "load")
@@ -619,6 +623,38 @@ def test_the_program_sees_and_mends_each_change_of_the_live_table(net: Net, tmp_
     program.load()
     assert program.holds()
     assert net.reached("stranger", LAN, 22, 29501) == {22}
+    assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
+
+
+@needs_root
+def test_a_port_stays_closed_until_its_service_has_ended(net: Net, tmp_path: Path) -> None:
+    """The API moved to another port, or to loopback: the rules forgot it minutes before its container ended."""
+    public: dict[str, Any] = {"vllm_host": "0.0.0.0", "firewall_clients": ["192.0.2.100"], "vllm_port": 8077}  # noqa: S104
+    program = Program(net, tmp_path, **public)
+    net.listen("host", 8077)
+    service = net.children[-1]
+    won = []
+    for moved in (public, {**public, "vllm_port": 8078}, {**public, "vllm_host": "127.0.0.1"}, {}):
+        program.write(**moved)
+        for _ in range(2):
+            program.load()
+            won += net.reached("stranger", LAN, 8077)
+            assert program.holds()
+    assert not won and net.reached("host", LAN, 8077) == {8077}
+    program.write(firewall_open_ports=[8077])
+    program.load()
+    assert net.reached("stranger", LAN, 8077) == {8077}, "whoever opens it has the last word"
+    program.write(**public)
+    program.load()
+    net.run("host", "nft", "insert rule inet gb10_fleet judge tcp dport 80 counter name refused drop")
+    service.kill()
+    service.wait()
+    program.write()
+    program.load()
+    net.listen("host", 8077)
+    assert net.reached("stranger", LAN, 80, 8077) == {80, 8077}, (
+        "it has ended, and what somebody put there was not ours"
+    )
     assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer, fact_digest
 from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
+from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import MANIFEST
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 
+from tests.support.attacker import tally
 from tests.support.fake_host import FakeHost
 
 MOTD = {"role": "demo", "resources": [{"file": "/etc/motd", "content": "x\n"}]}
@@ -83,6 +87,38 @@ def test_old_facts_stop_everything_and_come_back_new(host: FakeHost) -> None:
     assert host.digest() == before
     right = {key: fact_digest(facts[key]) for key in ("hostname", "kernel", "rails", "packages")}
     assert ask(host, facts={"paths": []}, expect=right)["changes"] != []
+
+
+def test_who_looked_before_the_lock_works_on_no_other_manifest(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pull looked, a push took a lost key back, and the pull opened it again."""
+
+    def pulled(seen: int, *resources: dict[str, Any]) -> dict[str, Any]:
+        monkeypatch.setenv("GB10_MANIFEST_NS", str(seen))
+        document = {"role": "demo", "resources": [*MOTD["resources"], *resources]}
+        return answer({**REQUEST, "documents": [document]}, System(host.root, host.run, host.clock, privileged=True))
+
+    def written() -> int:
+        return host.path(MANIFEST).stat().st_mtime_ns
+
+    first = pulled(0)
+    assert first["changes"] and first["changed_ns"] == written()
+    assert pulled(first["changed_ns"])["changed_ns"] == written(), "its own"
+    descriptor = os.open(host.path(lock.LOCK), os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    def push() -> None:
+        host.path("/etc/motd").write_text("theirs\n")
+        os.utime(host.path(MANIFEST), ns=(1, 1))
+        os.close(descriptor)
+
+    host.clock.at_sleep = push  # while the pull waits for it
+    late = pulled(first["changed_ns"])
+    won = host.path("/etc/motd").read_text() != "theirs\n"
+    tally("a pull that looked before a push had the lock", 1, int(won))
+    assert late["stale"] == ["manifest"] and "changed_ns" not in late and not late["changes"] and not won
+    host.on("modprobe", Completed((), 1, stderr="no such module"))
+    failed = pulled(1, {"kernel_module": "rdma_cm"})
+    assert failed["error"]["kind"] == "apply" and failed["changed_ns"] == written() != 1, "what fails is taken up again"
 
 
 def test_without_root_there_are_facts_and_a_refusal(host: FakeHost) -> None:

@@ -343,7 +343,8 @@ def test_the_firewall_takes_nothing_as_a_client_that_is_no_network() -> None:
         ({}, None, ()),
         (ON, None, ()),
         (BEYOND, 9100, ("192.0.2.7", "2001:db8::/64")),
-        ({**BEYOND, "monitoring_enabled": False}, None, ()),
+        # It listens on as an orphan, over boots, too.
+        ({**BEYOND, "monitoring_enabled": False}, 9100, ("192.0.2.7", "2001:db8::/64")),
     ],
 )
 def test_the_firewall_closes_its_port_to_strangers(variables: Any, exporter: int | None, watchers: Any) -> None:
