@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.boots import MOST_BOOTS
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import quoted
 
 Line = dict[str, Any]  # {at_s, text}
 
-MOST = 120  # lines of one end
+MOST = 40  # lines of one end, of each speaker
+_READ = 1000  # of those that came last: more than a host may send in that time
 LOST_S = 60.0  # of a boot may be missing in its journal: 6 to 29 s were, and the next boot takes longer to send a line
 _FIGURES = (
     ("clock_mhz", "{:.0f} MHz", 1.0),
@@ -55,9 +57,24 @@ def last_seconds(
     for begin_s, end_s in spans:
         inside = [line for line in lines if begin_s <= line["at_s"] < end_s]
         if inside:
-            near = [line for line in inside[-MOST:] if abs(inside[-1]["at_s"] - line["at_s"]) <= shown_s]
+            last_s = inside[-1]["at_s"]
+            near = _newest([line for line in inside[-_READ:] if abs(last_s - line["at_s"]) <= shown_s])
             found += [{"at_s": float(line["at_s"]), "text": words(line)} for line in near]
     return found
+
+
+def _newest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of samples, of faults, and of what a login may have made: none takes the room of another one."""
+    left = {"samples": MOST, "faults": MOST, "others": MOST}
+    kept = []
+    for line in reversed(lines):
+        text = str(line.get("text", ""))
+        fault = kernel_log.kinds_of(text) and not kernel_log.LOGINS.match(text)
+        speaker = "faults" if fault else "others" if text else "samples"
+        if left[speaker]:
+            left[speaker] -= 1
+            kept.append(line)
+    return kept[::-1]
 
 
 def words(line: Mapping[str, Any]) -> str:

@@ -404,9 +404,25 @@ def test_no_key_is_in_a_log_or_among_arguments(fleet: Fleet) -> None:
 
 def test_a_router_that_asks_how_a_replica_is_counts_as_no_request(fleet: Fleet) -> None:
     """Else a replica that its operator has stopped would be a gateway whose requests all fail."""
-    texts = [path.read_text() for path in fleet.folder.rglob("access.log")]
+    texts = [path.read_text() for path in fleet.folder.rglob("*.log")]
     lines = [line for text in texts for line in text.splitlines() if '"(fleet)"' in line]
     assert lines and [line for line in lines if "/health" in line] == []
+
+
+def test_a_client_that_asks_for_nothing_keeps_no_failure_out_of_the_journal() -> None:
+    """journald counts lines by severity: whoever ended a model hid it behind requests for paths that are none."""
+    with router_fleet.running({"spark-a": [BIG]}) as alone:
+        assert ask(alone, "/nothing")[0] == 404
+        alone.head.kill()
+        assert chat(alone, {"model": BIG})[0] >= 500
+        until = time.monotonic() + 10
+        said: list[list[str]] = [[], []]
+        while not all(said):
+            said = [path.read_text().splitlines() for path in sorted((alone.folder / "spark-a").glob("*.log"))][:2]
+            assert time.monotonic() < until, said
+    answered, failed = ({line.split('"')[4].split()[0][0] for line in lines} for lines in said)
+    tally("a client keeps a failure of its own out of the journal", 1, int("5" in answered))
+    assert answered == {"4"} and failed == {"5"}
 
 
 def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:

@@ -154,6 +154,17 @@ def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
     assert {each["key"] for each in kept[: len(hard)]} == hard and len(kept) == findings.MOST_EVENTS + len(hard)
 
 
+def test_what_a_daemon_ends_for_want_of_memory_takes_no_fault_from_the_metrics() -> None:
+    """It names the program that it ends, which is a login's own word, so each is an event of its own."""
+    said = [
+        event("xid", NOW - 900, "79"),
+        *(event("oom_daemon", NOW - 800 + at, f"x{at}") for at in range(400)),
+    ]
+    kept = findings.of_history({"events": said, "boots": None}, {})["events"]
+    tally("a login that hides a fault from the metrics", 1, int(kept[0]["kind"] != "xid"))
+    assert kept[0]["kind"] == "xid" and len(kept) == findings.MOST_EVENTS + 1
+
+
 @pytest.mark.parametrize(
     "fails", ["=^(?!", "=^(?:Memory", "=^(?:Out", f"={kernel_log.OWN_GREP}", f"={kernel_log.GUARD_GREP}", "--boot"]
 )

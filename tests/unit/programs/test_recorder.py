@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.recorder import keep, ring, send
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import Seal
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import last_words
 
 from tests.support.attacker import tally
 
@@ -327,6 +328,25 @@ def test_a_flood_of_the_kernel_is_dropped_and_counted_and_samples_pass() -> None
     now[0] = 10
     outbox.put({"at_s": 501, "text": "x"})
     assert outbox.first(0), "a flood that is over"
+
+
+def test_what_waits_for_a_keeper_that_is_away_keeps_a_fault(tmp_path: Path) -> None:
+    """And so does what is shown of the last seconds, for a login makes more lines than either has room for."""
+    outbox, shown = send.Outbox(send.Budget(10**9)), ring.Ring(tmp_path, "a", 10**6)
+    fault = {"at_s": 1.0, "text": "NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus"}
+    outbox.put(fault)
+    for number in range(send.MOST_WAITING + 10):
+        outbox.put({"at_s": 2 + number / 1000, "text": "Memory cgroup out of memory: Killed process 4242 (x)"})
+        outbox.put({"at_s": 2 + number / 1000, "text": "Tasks state (memory values in pages):"})
+    while (line := outbox.first(0)) is not None:
+        outbox.sent(line)
+        shown.add(line)
+    kept = [*ring.lines(tmp_path, "a")]
+    told = last_words.last_seconds(kept, [(0.0, 10.0)], 8.0)
+    won = int(fault not in kept) + int(told[0]["at_s"] != 1)
+    tally("a login that hides a fault from the last words of a host", 2, won)
+    assert kept[0] == fault and told[0] == {"at_s": 1.0, "text": f"kernel: {fault['text']}"}
+    assert len(told) == 1 + last_words.MOST
 
 
 def test_a_flood_that_a_login_makes_hides_no_fault() -> None:

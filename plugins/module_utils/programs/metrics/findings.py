@@ -57,12 +57,15 @@ def follow(samples: list[dict[str, Any]], seen: dict[str, Any], most: int, gap_s
     return found
 
 
+def _of_a_login(event: Mapping[str, Any]) -> bool:
+    """Whether a login makes such events as often as it likes; a daemon names what it ends for want of memory."""
+    return event["kind"] == "oom_daemon" or bool(kernel_log.LOGINS.match(event["text"]))
+
+
 def of_history(reading: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
     """What is kept of the slow part: nothing in it grows without end."""
     events, boots = reading["events"], reading["boots"]
-    logins, faults = (
-        [one for one in events or () if bool(kernel_log.LOGINS.match(one["text"])) is own] for own in (True, False)
-    )
+    logins, faults = ([one for one in events or () if _of_a_login(one) is own] for own in (True, False))
     kept_of = sorted([*logins[-MOST_EVENTS:], *faults[-MOST_EVENTS:]], key=lambda one: float(one["at_s"]))
     young = {
         "boots": None if boots is None else [{**boot, "last_lines": []} for boot in boots[-2:]],

@@ -38,6 +38,7 @@ PATIENCE_S = 5.0  # of a write, of the opening, and until a line is kept
 UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that lost its power says no goodbye
 SHARES = 16  # of what a host may send: one for each kind of fault
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
+MOST_FAULTS = 100  # beside them, of those that no login makes
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LONGEST_LINE = 4096  # bytes, of either side
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
@@ -77,32 +78,37 @@ class Outbox:
     """
 
     def __init__(self, budget: Budget) -> None:
-        self._waiting: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_WAITING)
+        self._waiting: list[collections.deque[tuple[int, dict[str, Any]]]] = [
+            collections.deque(maxlen=most) for most in (MOST_WAITING, MOST_FAULTS)
+        ]
+        self._numbers = itertools.count()
         self._budget, self._dropped = budget, 0
         self._shares: dict[tuple[str, bool], Budget] = collections.defaultdict(budget.share)
         self._there = threading.Condition()
 
     def put(self, line: dict[str, Any]) -> None:
-        size, text = len(json.dumps(line)) + 70, line.get("text")
+        size, text = len(json.dumps(line)) + 70, str(line.get("text", ""))
+        kinds, logins = kernel_log.kinds_of(text), bool(kernel_log.LOGINS.match(text))
         with self._there:
-            fits = self._budget.take(size) or text is None
-            logins = bool(kernel_log.LOGINS.match(str(text)))
-            if not fits and not any(self._shares[kind, logins].take(size) for kind in kernel_log.kinds_of(str(text))):
+            fits = self._budget.take(size) or not text
+            if not fits and not any(self._shares[kind, logins].take(size) for kind in kinds):
                 self._dropped += 1
                 return
-            self._waiting.append({**line, "dropped": self._dropped} if self._dropped else line)
+            queue = self._waiting[bool(kinds) and not logins]
+            queue.append((next(self._numbers), {**line, "dropped": self._dropped} if self._dropped else line))
             self._there.notify()
 
     def first(self, seconds: float) -> dict[str, Any] | None:
         """The oldest one; it stays until `sent`."""
         with self._there:
-            self._there.wait_for(lambda: bool(self._waiting), seconds)
-            return self._waiting[0] if self._waiting else None
+            self._there.wait_for(lambda: any(self._waiting), seconds)
+            return min(queue[0] for queue in self._waiting if queue)[1] if any(self._waiting) else None
 
     def sent(self, line: dict[str, Any]) -> None:
         with self._there:
-            if self._waiting and self._waiting[0] is line:
-                self._waiting.popleft()
+            for queue in self._waiting:
+                if queue and queue[0][1] is line:
+                    queue.popleft()
 
 
 class Peer(NamedTuple):
