@@ -696,6 +696,30 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
     assert net.reached("host", LAN, 40000) == set(), "the host is one as well"
 
 
+@needs_root
+@pytest.mark.parametrize(("name", "value"), [("source_connections", 10), ("source_burst", 10)])
+def test_logins_leave_the_router_its_share_of_another_gateway(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    """They have the router's address: with all of its share they took it every replica."""
+    for limit in (name, "source_rate"):
+        monkeypatch.setitem(catalog.load("gateway"), limit, {"value": value if limit == name else 2})
+    program = Program(net, tmp_path, gateway_address=LAN, gateway_port=33333)
+    program.load()
+
+    def held(uid: int) -> int:
+        text = f"import os; os.setuid({uid})\n" + HOLDER.replace(LAN, "192.0.2.200")
+        child = net.start("host", text, "33333", "9")
+        assert child.stdout is not None
+        return int(child.stdout.readline())
+
+    login = held(1000)
+    assert 4 <= login <= 6
+    assert held(1001) <= 1, "all of them together"
+    assert held(0) == held(112) == 9, "root and the services of the system are not meant"
+    assert program.holds()
+
+
 FLOOD = """
 import os, socket, sys
 os.setuid(int(sys.argv[1]))
