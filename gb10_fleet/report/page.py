@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes, evidence_page
 
 from gb10_fleet.rollout import models
@@ -26,14 +25,8 @@ Record = dict[str, Any]
 
 NOBODY_LOOKED = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"
-_STYLE_OF = Path(evidence_page.__file__).parent / "templates" / "evidence.html.j2"
-_PAGES = jinja2.Environment(  # it keeps what it has compiled
-    loader=jinja2.FileSystemLoader([TEMPLATES, _STYLE_OF.parent]),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_STYLE_OF = evidence_page.TEMPLATES / "evidence.html.j2"
+_PAGES = evidence_page.pages(TEMPLATES, evidence_page.TEMPLATES)
 _TONES = {"done": "ok", "running": "warn", "planned": "plain", "skipped": "warn", "stopped": "bad"}
 _OUTCOMES = {"done": "ok", None: "warn", "drift": "warn", "refused": "warn"}
 _VERDICTS = {"healthy": "ok", "incomplete": "warn", "unhealthy": "bad"}

@@ -95,10 +95,11 @@ class Router:
     def _keep(self, state: str) -> None:
         """Keep how each server stands, and not how it is reached: HAProxy would believe that before router.cfg."""
         ports = _ports(self._config.read_text(encoding="utf-8"))
-        version, head, *rows = [line.split(" ") for line in state.splitlines() if line] or [["1"], ["#"]]
-        kept = [version, head]
-        for row in rows:
-            if port := ports.get((row[1], row[3])):
+        kept = []
+        for row in (line.split(" ") for line in state.splitlines() if line):
+            if len(row) == 1 or row[0] == "#":  # the version, and the names of the columns
+                kept.append(row)
+            elif port := ports.get((row[1], row[3])):
                 kept.append([*row[:_PORT], port, *row[_PORT + 1 : _COLUMNS]])
         beside = self._kept / "state.new"
         beside.write_text("".join(" ".join(row) + "\n" for row in kept), encoding="utf-8")

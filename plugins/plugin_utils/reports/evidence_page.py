@@ -30,13 +30,21 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import 
 GIB = 2**30
 ARCHITECTURE, RAIL_DRIVER = "aarch64", "mlx5_core"  # of every Spark
 
-_PAGES = jinja2.Environment(  # it keeps what it has compiled
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def pages(*folders: Path) -> jinja2.Environment:
+    """The template engine of a page, which keeps what it has compiled and escapes every text."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+_PAGES = pages(TEMPLATES)
 _TONES = {"ok": "ok", "warn": "warn", "error": "bad"}
 _VERDICT_TONES = {HEALTHY: "ok", INCOMPLETE: "warn", UNHEALTHY: "bad"}
 

@@ -115,10 +115,14 @@ dpkg: error processing package nvidia-dkms-580-open (--configure):
 )  # fmt: skip
 def test_of_a_package_that_failed_the_reason_is_kept(said: str, told: str, tmp_path: Path) -> None:
     """apt 2.6.2 gives dpkg a terminal of its own, and then all its words are on stdout: tried."""
-    own = "E: Sub-process /usr/bin/dpkg returned an error code (1)"
-    for stdout, stderr in (("", said), (f"Setting up x (1) ...\n{said}", own)):
-        done = Completed((), 100, stdout=stdout, stderr=stderr)
-        assert apt_errors.explained(done, System(tmp_path, privileged=True)).startswith(told)
+    assert by_dpkg(tmp_path, "", said).startswith(told)
+    assert by_dpkg(tmp_path, f"Setting up x (1) ...\n{said}").startswith(told)
+
+
+def by_dpkg(folder: Path, stdout: str, stderr: str = "E: Sub-process /usr/bin/dpkg returned an error code (1)") -> str:
+    """Return what is said of an apt that ended where dpkg did."""
+    done = Completed((), 100, stdout=stdout, stderr=stderr)
+    return apt_errors.explained(done, System(folder, privileged=True))
 
 
 def test_of_a_script_that_says_nothing_no_progress_of_dpkg_is_quoted(tmp_path: Path) -> None:
@@ -126,8 +130,7 @@ def test_of_a_script_that_says_nothing_no_progress_of_dpkg_is_quoted(tmp_path: P
         "Unpacking x (1) ...\nSetting up x (1) ...\ndpkg: error processing package x (--configure):\n"
         " installed x package post-installation script subprocess returned error exit status 10\n"
     )
-    done = Completed((), 100, stdout=stdout, stderr="E: Sub-process /usr/bin/dpkg returned an error code (1)")
-    said = apt_errors.explained(done, System(tmp_path, privileged=True))
+    said = by_dpkg(tmp_path, stdout)
     assert said.startswith(
         "package_script_failed: x: installed x package post-installation script subprocess returned error exit status"
         " 10. Fix: "
@@ -281,6 +284,5 @@ def test_of_a_diversion_that_fails_the_reason_is_kept(tmp_path: Path) -> None:
         "dpkg-divert: error: mismatch on package\ndpkg: error processing archive /x.deb (--unpack):\n"
         " new x package pre-installation script subprocess returned error exit status 2\n"
     )
-    done = Completed((), 100, stdout=stdout, stderr="E: Sub-process /usr/bin/dpkg returned an error code (1)")
-    said = apt_errors.explained(done, System(tmp_path, privileged=True))
+    said = by_dpkg(tmp_path, stdout)
     assert "(dpkg-divert: error: mismatch on package). Fix: " in said
