@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Optional, TypedDict
 
@@ -35,10 +36,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
 if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
 
+Topic = tuple[int, str]
 Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who says it, where the journal knows
 
 DEADLINE_S = 20.0
-MOST_LINES = 1500  # the newest of the kernel, and those of the units
+MOST_LINES = 1500  # of an answer: the newest
+MANY = 30  # of a topic that so many of them tell, no further answer tells
+MOST_QUESTIONS = 12
 GAP_S = 3600.0  # equal lines that are further apart are two events
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
 _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
@@ -48,18 +52,12 @@ LISTENS = "the container listens: "  # as in vllm_unit/life.py; a test compares 
 _LISTENS = re.compile(rf"\Agb10-vllm(?:-([a-z0-9-]+))?: {LISTENS}")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
-GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
-# A login makes these as often as it likes, by limits and programs of its own. So each row, and all else, is asked for
-# apart: none takes the room of another one.
-_OF_LOGINS = (
-    r"Memory cgroup out of |nf_conntrack: |neighbour: |TCP: out of memory|Route cache |"
-    r"NVRM: (?:API mismatch|Xid \(PCI:[^)]{4,60}\): (?:8|13|31|32|39|40|41|43|45|68|69|109)\b|"
-    r"(?:GPU\d+ )?\w{10,60}: .{0,200}NV_ERR_NO_MEMORY)",
-    r"Out of memory|SLUB: |.{1,15}: (?:page allocation |vmalloc error)",
-)
-LOGINS = re.compile("|".join(_OF_LOGINS))
-# Where the kernel writes a device, and not where it writes the name of a program.
-_DEVICE = r"(?:(?:JBD2|blk_update_request|print_req_error|md/raid\d{0,2}): ?)?[^:]{0,80}\b"
+_GREPS = tuple(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, pattern in KINDS)
+GREP = "|".join(_GREPS)
+_GROUP = re.compile(r"(?<!\\)\((?!\?)")  # where the first group of a pattern begins
+_PLAIN = re.compile(r"[!-~]{1,80}(?: [!-~]{1,40}){0,8}\Z")
+# Kinds whose key is a name that somebody gave, such as to a program.
+_NAMED = ("oom_kill", "oom_daemon", "hung_task", SHARE)
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed|Marked) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}(?:[a-z_]+: |{LISTENS})"
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\](?:\[ *[CT]\d{1,7}\])? (.*)$", re.MULTILINE)
@@ -93,18 +91,38 @@ def read_events(
         if buffer.rc or booted_s is None:
             raise Unknown(f"there is no journal, and dmesg gives no kernel log: {quoted(buffer.words)}")
         return stacked.of_this_host(host, parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s))
-    of_logins = (*_OF_LOGINS, _DEVICE + stacked.of_others(host))
-    faults = f"^(?!{'|'.join(of_logins)})(?:{GREP})"  # anchored as a whole, else it is tried at each letter
     answers = [
-        _asked(host, since_s, faults, "_TRANSPORT=kernel"),
+        *_of_kernel(host, since_s),
         _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host))),
         _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS)),
-        *(_asked(host, since_s, f"^(?:{each})", "_TRANSPORT=kernel") for each in of_logins),
-        *([_asked(host, None, faults, "_TRANSPORT=kernel", "--boot")] if this_boot else []),
+        *(_of_kernel(host, None, "--boot") if this_boot else ()),
     ]
     boot = (running.read_boot_id(host) or "").replace("-", "")[:SHORT_BOOT]
     began = (boot, host.time_of_day() - host.system.clock.now())
     return stacked.of_this_host(host, parse_journal(*answers, began=began))
+
+
+def _of_kernel(host: HostReader, since_s: float | None, *which: str) -> Iterator[str]:
+    """Answers, until one is not full. What fills one is not asked for again: it takes the room of no other topic."""
+    told: list[str] = []
+    for __ in range(MOST_QUESTIONS):
+        others = f"(?!{'|'.join(told)})" if told else ""
+        text = _asked(host, since_s, f"^{others}(?:{GREP})", "_TRANSPORT=kernel", *which)
+        yield text
+        if text.count("\n") < MOST_LINES - 1:
+            return
+        topics = Counter(filter(None, (topic(entry["MESSAGE"]) for entry in _entries(text)))).most_common()
+        told += [_pattern(*each) for each, count in topics if count >= min(MANY, topics[0][1])]
+    raise Unknown(f"the kernel's log has {MOST_LINES} lines and more of each of {len(told)} topics")
+
+
+def _pattern(row: int, key: str) -> str:
+    """Of the lines of a topic."""
+    pattern = _GREPS[row]
+    group = _GROUP.search(pattern)
+    if not key or group is None:
+        return pattern
+    return f"{pattern[: group.start()]}(?={re.escape(key)}(?!\\d)){pattern[group.start() :]}"
 
 
 def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> str:
@@ -196,6 +214,18 @@ def _events(found: Iterator[Line]) -> list[Event]:
             if name:
                 events[-1]["service"] = name
     return events
+
+
+def topic(message: str) -> Topic | None:
+    """What a line of the kernel is one of: the row of KINDS, and its key, where that is no name that somebody gave.
+
+    Whoever makes the lines of one topic must take no room from another one.
+    """
+    for row, (kind, pattern) in enumerate(_KINDS):
+        found = pattern.search(message)
+        if found:
+            return row, "" if kind in _NAMED or not _PLAIN.match(found[1]) else found[1]
+    return None
 
 
 def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | None:

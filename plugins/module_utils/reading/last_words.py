@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import quo
 
 Line = dict[str, Any]  # {at_s, text}
 
-MOST = 40  # lines of one end, of each speaker
-_READ = 1000  # of those that came last: more than a host may send in that time
+MOST_SAMPLES = 40  # of one end
+MOST_LINES = 20  # of each topic, and of what tells none
+_READ = 2000  # of those that came last: more than a host may send in that time
 LOST_S = 60.0  # of a boot may be missing in its journal: 6 to 29 s were, and the next boot takes longer to send a line
 _FIGURES = (
     ("clock_mhz", "{:.0f} MHz", 1.0),
@@ -64,15 +66,13 @@ def last_seconds(
 
 
 def _newest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of samples, of faults, and of what a login may have made: none takes the room of another one."""
-    left = {"samples": MOST, "faults": MOST, "others": MOST}
+    """Of samples, and of each topic of the kernel: none takes the room of another one."""
+    left: dict[Any, int] = collections.defaultdict(lambda: MOST_LINES, samples=MOST_SAMPLES)
     kept = []
     for line in reversed(lines):
-        text = str(line.get("text", ""))
-        fault = kernel_log.kinds_of(text) and not kernel_log.LOGINS.match(text)
-        speaker = "faults" if fault else "others" if text else "samples"
-        if left[speaker]:
-            left[speaker] -= 1
+        topic = (kernel_log.topic(str(line["text"])) or "other lines") if "text" in line else "samples"
+        left[topic] -= 1
+        if left[topic] >= 0:
             kept.append(line)
     return kept[::-1]
 

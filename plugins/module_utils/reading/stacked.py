@@ -23,12 +23,6 @@ def of_this_host(host: HostReader, events: list[Any]) -> list[Any]:
     return [event for event in events if own.get(event["key"], True)]
 
 
-def of_others(host: HostReader) -> str:
-    """Return a pattern of the devices that lie on no disk of the host."""
-    own = [each for each in host.names("/sys/block") if _STACKED.match(each) and _on_own_disk(host, each)]
-    return rf"(?!(?:{'|'.join(own)})\b)(?:dm-|md)\d" if own else r"(?:dm-|md)\d"
-
-
 def _on_own_disk(host: HostReader, name: str, deep: int = _DEEPEST) -> bool:
     below = host.names(f"/sys/block/{name}/slaves") if deep else []
     return any(not _STACKED.match(each) or _on_own_disk(host, each, deep - 1) for each in below if _DISK.match(each))

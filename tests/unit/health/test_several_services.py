@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import c
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health
@@ -100,58 +99,95 @@ def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
     assert units <= set(said[-1])
 
 
-OF_A_PROGRAM = [
-    xid
-    for xid, one in catalog.load("health")["xids"]["value"].items()
-    if xid == "109" or (one["severity"] == "info" and "program" in one["meaning"])
-]
+def journal_of(texts: Sequence[str], patterns: list[str]) -> Callable[..., Completed]:
+    """As journalctl, of lines of the kernel: what fits the pattern, from the newest on."""
+
+    def journal(argv: Sequence[str], *_: object) -> Completed:
+        (pattern,) = (word.removeprefix("--grep=") for word in argv if word.startswith("--grep="))
+        (most,) = (int(word.removeprefix("--lines=")) for word in argv if word.startswith("--lines="))
+        patterns.append(pattern)
+        if "_TRANSPORT=kernel" not in argv:
+            return Completed((), 1)
+        fits = [(at_s, text) for at_s, text in enumerate(texts, 1) if re.search(pattern, text)]
+        rows = [
+            json.dumps({"__REALTIME_TIMESTAMP": str(at_s * 10**6), "_BOOT_ID": "b", "MESSAGE": text})
+            for at_s, text in reversed(fits[-most:])
+        ]
+        return Completed((), 0, "\n".join(rows))
+
+    return journal
 
 
-def test_no_line_that_a_login_makes_hides_a_fault(tmp_path: Path) -> None:
-    """It has as many of its processes killed as it likes, at a limit of its own, and as many programs fail."""
+LINES_OF_FAULTS = (
+    "Insufficient stack space to handle exception!",
+    "NVRM: GPU0 _kgspBootGspRm: (the GPU is likely in a bad state and may need to be reset)",
+    "NVRM: GPU0 kfspPollForResponse_IMPL: FSP command timed out",
+    "NVRM: The NVIDIA GPU 000f:01:00.0\nNVRM: (PCI ID: 10de:2e12) installed in this system is not supported by the",
+    "nvidia 000f:01:00.0: Device config space inaccessible; unable to restore",
+    "nvme0n1: Write(0x1) @ LBA 8, 8 blocks, Internal Error (sct 0x0 / sc 0x6) DNR ",
+    "pcieport 0004:00:00.0: DPC: containment event, status:0x1f11, ERR_NONFATAL received from 0004:01:00.0",
+    "[Hardware Error]: GHES: python3:4242: synchronous unrecoverable error (SIGBUS)",
+    "mlx5_core 0000:01:00.0: f:1:(pid 7): wait vital failed with error code: -110",
+    "cx7-pcie-hotplug MTKP0001:00: Cable removal",
+)
+
+
+def test_no_line_that_is_often_there_hides_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login has its processes killed at a limit of its own, and its programs fail, as often as it likes."""
     (tmp_path / "var/log/journal/x").mkdir(parents=True)
-    makes = (
+    monkeypatch.setattr(kernel_log, "MOST_LINES", 300)
+    monkeypatch.setattr(kernel_log, "MANY", 6)
+    often = (
         "Memory cgroup out of memory: Killed process 1 (x) total-vm:1kB",
         "NVRM: API mismatch: the client has the version 1",
-        *(f"NVRM: Xid (PCI:000f:01:00): {xid}, pid=1, name=x, Graphics Exception" for xid in OF_A_PROGRAM),
+        *(f"NVRM: Xid (PCI:000f:01:00): {xid}, pid=1, name=x, x" for xid in (7, 11, 13, 31, 43, 109)),
         "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from x",
         "neighbour: ndisc_cache: neighbor table overflow!",  # it asks for addresses that nobody has
         "nf_conntrack: nf_conntrack: table full, dropping packet",  # of any network namespace
-        "TCP: out of memory -- consider tuning tcp_mem",
         "EXT4-fs error (device dm-7): ext4_lookup:1789: inode #2: x",  # an image of its own, broken
-        "Out of memory: Killed process 1 (x) total-vm:1kB",  # it fills the host's memory again and again
+        *LINES_OF_FAULTS,
     )
+    named = "Out of memory: Killed process {0} (x{0}) total-vm:1kB"  # it fills the host's memory again and again
     for own, below in (("dm-7", "loop0"), ("dm-0", "nvme0n1p3"), ("md3", "nvme1n1p3")):
         (tmp_path / f"sys/block/{own}/slaves/{below}").mkdir(parents=True)
     faults = (
         "NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.",
-        "NVRM: Xid (PCI:000f:01:00): 119, pid=9, name=dm-9, Timeout",  # a program of the login's own, by its name
-        "EXT4-fs error (device nvme0n1p2): ext4_lookup:1789: inode #2: comm dm-9: x",
+        "NVRM: Xid (PCI:000f:01:00): 144, pid=9, name=dm-9, x",  # a program of the login's own, by its name
+        "EXT4-fs error (device nvme7n1p2): ext4_lookup:1789: inode #2: comm dm-9: x",
         "EXT4-fs (dm-0): Remounting filesystem read-only",
         "md/raid1:md3: Disk failure on nvme1n1p3, disabling device.",
     )
-    texts = [*faults, *(makes * kernel_log.MOST_LINES)]
+    flood = [text for at in range(60) for text in (*often, *[named.format(7 * at + each) for each in range(7)])]
     patterns: list[str] = []
-    kernel = [
-        json.dumps({"__REALTIME_TIMESTAMP": str((1 + number) * 10**6), "_BOOT_ID": "b", "MESSAGE": text})
-        for number, text in enumerate(texts)
-    ]
-
-    def journal(argv: Sequence[str], *_: object) -> Completed:
-        (pattern,) = (word.removeprefix("--grep=") for word in argv if word.startswith("--grep="))
-        patterns.append(pattern)
-        asked = kernel if "_TRANSPORT=kernel" in argv else []
-        given = [each for each in asked if re.search(pattern, json.loads(each)["MESSAGE"])]
-        return Completed((), 0, "\n".join(reversed(given[-kernel_log.MOST_LINES :])))
-
-    events = kernel_log.read_events(HostReader(system=System(tmp_path, journal)), NOW)
+    host = HostReader(system=System(tmp_path, journal_of([*faults, *flood], patterns)))
+    events = kernel_log.read_events(host, NOW)
     assert all(each[0] == "^" for each in patterns), "tried at each letter it takes too long"
+    assert len(patterns) < 10
     seen = {event["key"] for event in events if event["kind"] in ("xid", "disk")}
-    hard = {"79", "119", "nvme0n1p2", "dm-0", "nvme1n1p3"}
+    hard = {"79", "144", "nvme7n1p2", "dm-0", "nvme1n1p3"}
     tally("a login that hides a fault from gb10 why", len(hard), len(hard - seen))
     assert hard < seen
+    monkeypatch.setattr(findings, "MOST_EVENTS", 5)
     kept = findings.of_history({"events": events, "boots": None}, {})["events"]
-    assert {each["key"] for each in kept[: len(hard)]} == hard and len(kept) == findings.MOST_EVENTS + len(hard)
+    assert {each["key"] for each in kept[: len(hard)]} == hard
+    assert len(kept) <= 5 * len({kernel_log.topic(each["text"]) for each in kept})
+
+
+def test_a_log_that_fills_each_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    monkeypatch.setattr(kernel_log, "MOST_LINES", 20)
+    monkeypatch.setattr(kernel_log, "MOST_QUESTIONS", 3)
+    texts = [f"NVRM: Xid (PCI:000f:01:00): {xid}, x" for xid in range(1, 200)]
+    host = HostReader(system=System(tmp_path, journal_of(texts, [])))
+    with pytest.raises(Unknown, match="20 lines and more"):
+        kernel_log.read_events(host, NOW)
+
+
+@pytest.mark.parametrize("text", LINES_OF_FAULTS)
+def test_a_topic_is_asked_for_by_its_own_lines_alone(text: str) -> None:
+    row, key = kernel_log.topic(text) or (0, "")
+    assert re.match(kernel_log._pattern(row, key), text)
+    assert not key or not re.match(kernel_log._pattern(row, f"{key}1"), text)
 
 
 def test_what_a_daemon_ends_for_want_of_memory_takes_no_fault_from_the_metrics() -> None:
@@ -166,7 +202,7 @@ def test_what_a_daemon_ends_for_want_of_memory_takes_no_fault_from_the_metrics()
 
 
 @pytest.mark.parametrize(
-    "fails", ["=^(?!", "=^(?:Memory", "=^(?:Out", f"={kernel_log.OWN_GREP}", f"={kernel_log.GUARD_GREP}", "--boot"]
+    "fails", [f"=^(?:{kernel_log.GREP})", f"={kernel_log.OWN_GREP}", f"={kernel_log.GUARD_GREP}", "--boot"]
 )
 @pytest.mark.parametrize(
     ("rc", "words"), [(124, "journalctl did not end within 20 s"), (1, "Failed to open it"), (-9, "exit status -9")]

@@ -346,7 +346,7 @@ def test_what_waits_for_a_keeper_that_is_away_keeps_a_fault(tmp_path: Path) -> N
     won = int(fault not in kept) + int(told[0]["at_s"] != 1)
     tally("a login that hides a fault from the last words of a host", 2, won)
     assert kept[0] == fault and told[0] == {"at_s": 1.0, "text": f"kernel: {fault['text']}"}
-    assert len(told) == 1 + last_words.MOST
+    assert len(told) == 1 + 2 * last_words.MOST_LINES
 
 
 def test_a_flood_that_a_login_makes_hides_no_fault() -> None:

@@ -6,8 +6,9 @@ Both parts keep what they read in a folder of root's that is gone with the boot.
 
 from __future__ import annotations
 
+import collections
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 
 KEPT = "/run/gb10-metrics"
-MOST_EVENTS = 200  # of those that a login makes, and of all others
+MOST_EVENTS = 50  # of each topic
 _UNREAD = {"processes": None, "disks": None, "boots": None, "events": None, "certificates": None}
 
 
@@ -57,19 +58,24 @@ def follow(samples: list[dict[str, Any]], seen: dict[str, Any], most: int, gap_s
     return found
 
 
-def _of_a_login(event: Mapping[str, Any]) -> bool:
-    """Whether a login makes such events as often as it likes; a daemon names what it ends for want of memory."""
-    return event["kind"] == "oom_daemon" or bool(kernel_log.LOGINS.match(event["text"]))
+def _newest(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of each topic so many: a login makes events of some of them as often as it likes."""
+    left: dict[Any, int] = collections.defaultdict(lambda: MOST_EVENTS)
+    kept_of = []
+    for event in sorted(events, key=lambda one: float(one["at_s"]), reverse=True):
+        topic = kernel_log.topic(event["text"]) or event["kind"]
+        left[topic] -= 1
+        if left[topic] >= 0:
+            kept_of.append(event)
+    return kept_of[::-1]
 
 
 def of_history(reading: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
     """What is kept of the slow part: nothing in it grows without end."""
     events, boots = reading["events"], reading["boots"]
-    logins, faults = ([one for one in events or () if _of_a_login(one) is own] for own in (True, False))
-    kept_of = sorted([*logins[-MOST_EVENTS:], *faults[-MOST_EVENTS:]], key=lambda one: float(one["at_s"]))
     young = {
         "boots": None if boots is None else [{**boot, "last_lines": []} for boot in boots[-2:]],
-        "events": None if events is None else kept_of,
+        "events": None if events is None else _newest(events),
     }
     return {**reading, **young, "unknown": dict(reasons)}
 

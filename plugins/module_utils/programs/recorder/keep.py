@@ -25,8 +25,8 @@ KEY = "/etc/gb10-fleet/recorder-keep.key"  # of this host and the one before it:
 
 SILENCE_S = 60.0  # of a caller that sends a sample each second
 # Bytes a second that a host may send, some three times what an honest one does at most (catalog/flight_recorder.yml,
-# bytes_per_s, with all shares of faults). It waits for each line to be kept, so a wait here holds it up: without one a
-# host filled 33 MiB of the disk a second, without an end.
+# bytes_per_s, with the shares of topics). It waits for each line to be kept, so a wait here holds it up: without one
+# a host filled 33 MiB of the disk a second, without an end.
 FASTEST = 65536
 MOST_CALLERS = 8  # that have proven nothing yet
 _FREEBIND = 15  # Linux, in.h: a rail's address may come later

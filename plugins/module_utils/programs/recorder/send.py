@@ -36,9 +36,9 @@ EVERY_S = 1.0
 AGAIN_S = 2.0
 PATIENCE_S = 5.0  # of a write, of the opening, and until a line is kept
 UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that lost its power says no goodbye
-SHARES = 16  # of what a host may send: one for each kind of fault
+SHARES = 32  # of what a host may send: one for each topic of the kernel
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
-MOST_FAULTS = 100  # beside them, of those that no login makes
+MOST_OF_A_TOPIC = 20  # beside them
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LONGEST_LINE = 4096  # bytes, of either side
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
@@ -73,40 +73,39 @@ class Budget:
 class Outbox:
     """Lines that wait to be sent, within the budget. A sample always finds room; a flood of the kernel does not.
 
-    A login can make one, such as by a limit of its own. So each kind of fault has a share besides, whatever else comes,
-    and what of it a login makes has another one.
+    A login can make one, such as by a limit of its own. So each topic has a share besides, and room of its own.
     """
 
     def __init__(self, budget: Budget) -> None:
-        self._waiting: list[collections.deque[tuple[int, dict[str, Any]]]] = [
-            collections.deque(maxlen=most) for most in (MOST_WAITING, MOST_FAULTS)
-        ]
+        self._waiting: dict[kernel_log.Topic | str, collections.deque[tuple[int, dict[str, Any]]]] = {}
         self._numbers = itertools.count()
         self._budget, self._dropped = budget, 0
-        self._shares: dict[tuple[str, bool], Budget] = collections.defaultdict(budget.share)
+        self._shares: dict[kernel_log.Topic, Budget] = collections.defaultdict(budget.share)
         self._there = threading.Condition()
 
     def put(self, line: dict[str, Any]) -> None:
         size, text = len(json.dumps(line)) + 70, str(line.get("text", ""))
-        kinds, logins = kernel_log.kinds_of(text), bool(kernel_log.LOGINS.match(text))
+        topic = kernel_log.topic(text)
         with self._there:
             fits = self._budget.take(size) or not text
-            if not fits and not any(self._shares[kind, logins].take(size) for kind in kinds):
+            if not fits and not (topic and self._shares[topic].take(size)):
                 self._dropped += 1
                 return
-            queue = self._waiting[bool(kinds) and not logins]
+            most = MOST_OF_A_TOPIC if topic else MOST_WAITING
+            room = topic or ("other lines" if text else "samples")
+            queue = self._waiting.setdefault(room, collections.deque(maxlen=most))
             queue.append((next(self._numbers), {**line, "dropped": self._dropped} if self._dropped else line))
             self._there.notify()
 
     def first(self, seconds: float) -> dict[str, Any] | None:
         """The oldest one; it stays until `sent`."""
         with self._there:
-            self._there.wait_for(lambda: any(self._waiting), seconds)
-            return min(queue[0] for queue in self._waiting if queue)[1] if any(self._waiting) else None
+            self._there.wait_for(lambda: any(self._waiting.values()), seconds)
+            return min((queue[0] for queue in self._waiting.values() if queue), default=(0, None))[1]
 
     def sent(self, line: dict[str, Any]) -> None:
         with self._there:
-            for queue in self._waiting:
+            for queue in self._waiting.values():
                 if queue and queue[0][1] is line:
                     queue.popleft()
 
