@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
-	@echo "make test       every gate, role tests, the pair suite, the page        (20 min on 2 cores; root)"
+	@echo "make test       every gate, role tests, the pair suite, the page        (35 min on 2 cores; root)"
 	@echo "make test-all   the tests on the lab's hosts, those included that take long         (4 hours; root)"
 	@echo "make test-realvllm   the unit's lives with a real vLLM on the CPU, if GB10_REAL_VLLM names one   (20 min)"
 	@echo "make check      linters, types, unit tests                              (3 min on 2 cores)"

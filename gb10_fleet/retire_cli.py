@@ -118,8 +118,10 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     written.forget(folder, host, before.address, before.port)
     written.write(folder, {host: (blob, there, str(row["common_args"]))})
     written.keep(state, {host: judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])})
+    old = "the disk of the old board has secrets of the fleet: set new ones if it leaves your hands (docs/retire.md)"
     done = f"{host} is this board now. Set it up: gb10 site --limit {host} -i INVENTORY"
-    person.say(*(by_name(Order("", inventories), line) for line in [*_firmware(inventories, words, host), done]))
+    lines = [*_firmware(inventories, words, host), old, done]
+    person.say(*(by_name(Order("", inventories), line) for line in lines))
     return {"host": host, "address": there.address, "port": there.port, "host_key": print_, "product": product}
 
 

@@ -284,6 +284,7 @@ def test_another_board_takes_the_name(world: World) -> None:
     assert written.ledger(world.folder / ".gb10")["spark-a"].macs == [NEW_MAC]
     assert [order.playbook for order in world.orders] == ["gb10.fleet.release"]
     assert host_keys.fingerprint(key(2)) in result.stdout
+    assert "the disk of the old board has secrets of the fleet" in result.stdout
 
 
 @pytest.mark.parametrize(
