@@ -41,7 +41,6 @@ Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who say
 
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # of an answer: the newest
-MANY = 30  # of a topic that so many of them tell, no further answer tells
 MOST_QUESTIONS = 12
 GAP_S = 3600.0  # equal lines that are further apart are two events
 # Lines of a device, which journald marks with the device: nothing but a driver can write that field.
@@ -111,8 +110,8 @@ def _of_kernel(host: HostReader, since_s: float | None, *which: str) -> Iterator
         yield text
         if text.count("\n") < MOST_LINES - 1:
             return
-        topics = Counter(filter(None, (topic(entry["MESSAGE"]) for entry in _entries(text)))).most_common()
-        told += [_pattern(*each) for each, count in topics if count >= min(MANY, topics[0][1])]
+        topics = Counter(filter(None, (topic(entry["MESSAGE"]) for entry in _entries(text))))
+        told += [_pattern(*each) for each, count in topics.items() if count >= MOST_LINES / len(topics) / 2]
     raise Unknown(f"the kernel's log has {MOST_LINES} lines and more of each of {len(told)} topics")
 
 
