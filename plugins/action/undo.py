@@ -36,12 +36,15 @@ class ActionModule(OwnAction):
             return said
         remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])
         gone = {change["role"] for change in answer["changes"]}
-        if gone & _NEEDED and "vllm" not in options["roles"] and not options["all"]:
+        stays = not options["all"] and "vllm" not in options["roles"]
+        if stays and gone & _NEEDED:
             names = ", ".join(sorted(gone & _NEEDED))
             remains.append(f"vllm, where it is set up: its next start needs {names} (undo vllm as well, or run site)")
+        if stays and "firewall" in gone:
+            remains.append("vllm, where it is set up: nothing closes its ports now (undo vllm as well, or run site)")
         result = {**said, "remains": remains}
         if self._task.diff and not answer["error"]:
             name, whole = task_vars["inventory_hostname"], bool(task_vars.get("ansible_diff_mode"))
-            stays = [f"{name}  stays: {text}" for text in remains]
-            result["diff"] = changes.diff(name, answer, whole=whole, more=stays)
+            more = [f"{name}  stays: {text}" for text in remains]
+            result["diff"] = changes.diff(name, answer, whole=whole, more=more)
         return result

@@ -19,9 +19,11 @@ change='{"role": "fabric", "resource": "nm_profile:a", "action": "remove", "deta
 rest='"facts": null, "wishes": [], "ends": [], "stale": [], "pending": [], "orphans": [], "known": true'
 rest+=', "recorded": true, "guard": null, "subprocesses": 0'
 say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"error\\": $2, $rest}"; }
+gone() { say "{\\"role\\": \\"$1\\", \\"resource\\": \\"$2\\", \\"action\\": \\"remove\\"}" null; }
 case $kind in
   applied) say "$change" null;;
-  docked) say "{\\"role\\": \\"docker\\", \\"resource\\": \\"package:docker-ce\\", \\"action\\": \\"remove\\"}" null;;
+  docked) gone docker package:docker-ce;;
+  guarded) gone firewall unit:gb10-firewall.service;;
   untouched) say "" null;;
   away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
   changed) say "" '{"kind": "host", "message": "file:/etc/a: changed since: mode 0600, left as 0644"}';;

@@ -136,6 +136,13 @@ def test_what_the_next_start_of_a_model_needs_is_named(run: Run) -> None:
         assert output.count("stays: vllm, where it is set up: its next start needs docker (") == times, output
 
 
+def test_what_an_undo_of_the_firewall_opens_is_said(run: Run) -> None:
+    for roles, times in (("firewall", 1), ("firewall,vllm", 0), ("all", 0)):
+        rc, output = run.play(PLAYBOOK, "-e", f"gb10_undo={roles}", kinds=("guarded",))
+        assert rc == 0, output
+        assert output.count("stays: vllm, where it is set up: nothing closes its ports now") == times
+
+
 def test_one_refusal_leaves_every_host_alone(run: Run) -> None:
     rc, output = run.play(PLAYBOOK, "-e", "gb10_undo=all", kinds=("applied", "changed"))
     assert rc == 2 and "changed since" in output
