@@ -10,7 +10,7 @@ from tests.support.health import RULES, problem
 from tests.support.unseen import rows, told
 from tests.support.unseen_readings import SETS, Case
 
-_SETS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh"
+_SETS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 ROWS = [row for name in _SETS.split() for row in rows(name)]
 CASES = [case for cases in (*SETS, SIXTH, TENTH, ELEVENTH) for case in cases]
 
