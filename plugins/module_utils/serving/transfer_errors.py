@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TOOLS_SAY = 400  # characters of what a failed command said
-# As Python, rsync and the hub's Xet say them. Of the last one a path must stand beside: a route may forbid a connection.
+# As Python, rsync and the hub's Xet say them. Beside the last one a path must stand: a route may forbid a connection.
 _FULL = re.compile(r"no space left|quota exceeded", re.IGNORECASE)
 _REFUSES = re.compile(
     r"read-only file system|input/output error|stale file handle|structure needs cleaning|"
