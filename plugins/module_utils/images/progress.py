@@ -11,14 +11,14 @@ _LINE = re.compile(r"#(\d+) (.*)")
 _STAGE = re.compile(r"\[(?:([^\[\]]*) )?(\d+/\d+)\] ")  # from one bracket to the next: a line is read once
 _NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 _TIME = re.compile(r"^\d+\.\d+ ")
-_ERROR = re.compile(r"error\b(?![\w/]*\.\w)|not found|no such|cannot|failed", re.IGNORECASE)
+_ERROR = re.compile(r"error\b(?![\w/]*\.\w)|^fatal: |not found|no such|cannot|could not|failed", re.IGNORECASE)
 # What cmake, configure, compilers and setup tools say while all is well.
 _PASSING = re.compile(r"-- |checking |copying |adding |\[\d+/\d+\] |[^ ]+: warning\b|raise ")
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 # As compilers, linkers, cargo and a shell say it of a program that the kernel ended, or that found no memory.
 _KILLED = re.compile(
     r"signal:? (?:9\b|killed)|Killed signal terminated|internal compiler error: Killed|^Killed$|exit code: 137\b|"
-    r"(?i:\bout of memory\b|virtual memory exhausted|cannot allocate memory)"
+    r"(?i:\bout of memory\b|bad_alloc|virtual memory exhausted|cannot allocate memory)"
 )
 _LONGEST = 300
 

@@ -105,7 +105,7 @@ KINDS = (
         r"device's health compromised|Fatal error \d+ detected|Fatal error detected|synd 0x(?!0:)[0-9a-f]{1,2}: |"
         r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital failed|"
         r"health recovery (?:flow aborted|failed)|starting health recovery|PCI reads still not working|"
-        r"device is in fatal|Driver is in error state|NIC IFC still \d|handling bad device here|"
+        r"PCI slot is unavailable|device is in fatal|Driver is in error state|NIC IFC still \d|handling bad device here|"
         r"Firmware over \d+ MS in (?:pre-)?initializing state|Firmware is not responsive|PCI link not ready|"
         r"sync reset (?:timeout|action, state)|Sync reset did not complete|"
         r"[\w ]{4,60}, aborting\Z|[Ff]ailed to (?:create EQs|alloc IRQs|read dtor|allocate (?:boot|init) pages|"

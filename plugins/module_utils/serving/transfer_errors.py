@@ -12,7 +12,7 @@ TOOLS_SAY = 400  # characters of what a failed command said
 _FULL = re.compile(r"no space left|quota exceeded", re.IGNORECASE)
 _REFUSES = re.compile(
     r"read-only file system|input/output error|stale file handle|structure needs cleaning|"
-    r"permission denied(: ['\"]?/| \(13\))",
+    r"permission denied(: ['\"]?/| \((os error )?13\))",
     re.IGNORECASE,
 )
 _OF_FILES = (3, 11, 23)  # exit codes of rsync(1)

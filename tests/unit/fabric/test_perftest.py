@@ -122,6 +122,7 @@ _UNLOADED = f"{_W}couldn't load driver 'lib{{0}}-rdmav34.so': lib{{0}}-rdmav34.s
         ("ib_write_bw: symbol lookup error: ib_write_bw: undefined symbol: mlx5dv_open_device\n", "mixed_libraries"),
         ("ib_write_bw: libibverbs.so.1: version `IBVERBS_1.14' not found (required by ib_write_bw)", "mixed_libraries"),
         (f"{_UNLOADED.format('mlx5')} IB device rocep1s0f0 not found\n", "mixed_libraries"),
+        (_UNLOADED.format("mlx5").replace("'lib", "'/opt/x/lib"), "mixed_libraries"),
         (f"{_UNLOADED.format('mana')} IB device rocep1s0f0 not found\n", "no_device"),
         (f"{_UNLOADED.format('mana')}ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
         (" Couldn't get context for the device\n", "no_access"),

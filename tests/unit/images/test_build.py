@@ -187,10 +187,12 @@ def test_a_step_says_better_what_is_wrong_than_buildkit_does() -> None:
         ("virtual memory exhausted: Cannot allocate memory", "killed"),
         ("cc1plus: out of memory allocating 812 bytes after a total of 9 bytes", "killed"),
         ("LLVM ERROR: out of memory", "killed"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "killed"),
         ("error: could not compile `x` (signal: 9, SIGKILL: kill)", "killed"),
         ("cp: error writing '/x': Disk quota exceeded", "disk_full"),
         # None of it.
         ("nvcc error   : 'ptxas' died due to signal 11 (Invalid memory reference)", "build_failed"),
+        ("fatal: unable to access 'https://192.0.2.9/x/': Could not resolve host: x", "build_failed"),
         ("error: signal: 90 is no signal", "build_failed"),
         ("error: Killed_by.cpp: no such file", "build_failed"),
     ],

@@ -147,6 +147,7 @@ def test_a_hub_that_is_lost_after_its_list_is_no_missing_model(
         (["OSError"], None, "[Errno 30] Read-only file system: '/x'", "disk_refuses"),
         (["RuntimeError"], None, "Data processing error: IO Error: Input/output error (os error 5)", "disk_refuses"),
         (["PermissionError", "OSError"], None, "[Errno 13] Permission denied: '/x'", "disk_refuses"),
+        (["RuntimeError"], None, "Data processing error: IO Error: Permission denied (os error 13)", "disk_refuses"),
         (["ConnectError"], None, "[Errno 13] Permission denied", "hub_unreachable"),  # a route that forbids it
         (["HfHubHTTPError", "OSError"], 507, "Insufficient Storage: No space left on device", "hub_unreachable"),
         (["HFValidationError", "ValueError"], None, "Repo id must be in the form", "no_such_model"),
