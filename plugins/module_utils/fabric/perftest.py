@@ -247,7 +247,8 @@ KNOWN_FAULTS = tuple(
         (r"error while loading shared libraries", MISSING_PACKAGE),
         (
             # Of the drivers of other vendors libibverbs says the same, and works.
-            r"symbol lookup error|version `\S{1,64} not found|couldn't load driver '(?:\S{0,200}/)?(?:lib)?mlx5",
+            r"(?:symbol lookup|relocation) error|version `\S{1,64} not found|"
+            r"couldn't load driver '(?:\S{0,200}/)?(?:lib)?mlx5",
             Fault(
                 "mixed_libraries",
                 "perftest and the libraries of RDMA are not of one source",

@@ -163,7 +163,7 @@ _NO_LOGIN = (
 MAY_NOT = re.compile(r"not in the sudoers|may not run sudo|not allowed to (execute|run sudo)", re.I)
 _SUDO = re.compile(
     rf"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|{MAY_NOT.pattern}|"
-    r"sudo: (command )?not found|waiting for privilege escalation|"
+    r"sudo: (command )?not found|command not found: sudo|waiting for privilege escalation|"
     r"\bsudo(-rs)?: (?!unable to (resolve|send)|setrlimit|\S*python|unable to execute \S*python)[\w/'\"]",
     re.I,
 )

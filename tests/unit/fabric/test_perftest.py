@@ -121,6 +121,7 @@ _UNLOADED = f"{_W}couldn't load driver 'lib{{0}}-rdmav34.so': lib{{0}}-rdmav34.s
         ("ib_write_bw: error while loading shared libraries: libmlx5.so.1\n", "missing_package"),
         ("ib_write_bw: symbol lookup error: ib_write_bw: undefined symbol: mlx5dv_open_device\n", "mixed_libraries"),
         ("ib_write_bw: libibverbs.so.1: version `IBVERBS_1.14' not found (required by ib_write_bw)", "mixed_libraries"),
+        ("ib_write_bw: relocation error: ib_write_bw: symbol x, version MLX5_1.7 not defined\n", "mixed_libraries"),
         (f"{_UNLOADED.format('mlx5')} IB device rocep1s0f0 not found\n", "mixed_libraries"),
         (_UNLOADED.format("mlx5").replace("'lib", "'/opt/x/lib"), "mixed_libraries"),
         (f"{_UNLOADED.format('mana')} IB device rocep1s0f0 not found\n", "no_device"),
