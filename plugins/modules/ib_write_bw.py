@@ -131,12 +131,12 @@ tests:
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or
     - C(fault) with C(name), C(text) and C(way_out). Names are V(missing_package), V(no_rdma), V(no_device), V(no_gid),
-      V(port_down), V(port_busy), V(gid_family), V(gid_unroutable), V(mtu_mismatch) (the one fault with
-      figures), V(retry_exceeded) (IBV_WC_RETRY_EXC_ERR), the other statuses of a failed transfer by the names of
-      libibverbs (V(wr_flush_err), V(rem_access_err), V(rem_op_err), V(rnr_retry_exc_err), V(loc_prot_err),
-      V(fatal_err) and so on) or V(completion_error) where the status is none of these, V(memlock), V(resolve),
-      V(refused), V(unreachable), V(no_client), V(not_listening), V(peer_died), V(died), V(timeout),
-      V(version_mismatch), V(wrong_path), V(no_report), V(unreadable),
+      V(mixed_libraries), V(no_access), V(port_down), V(port_busy), V(gid_family), V(gid_unroutable),
+      V(mtu_mismatch) (the one fault with figures), V(retry_exceeded) (IBV_WC_RETRY_EXC_ERR), the other statuses of a
+      failed transfer by the names of libibverbs (V(wr_flush_err), V(rem_access_err), V(rem_op_err),
+      V(rnr_retry_exc_err), V(loc_prot_err), V(fatal_err) and so on) or V(completion_error) where the status is none of
+      these, V(memlock), V(resolve), V(refused), V(unreachable), V(no_client), V(not_listening), V(peer_died), V(died),
+      V(timeout), V(version_mismatch), V(wrong_path), V(no_report), V(unreadable),
       V(other_test) (a sweep of sizes, or both directions at once) and V(failed).
   returned: always
   type: list

@@ -74,9 +74,9 @@ pings:
   description:
     - One result for each ping, in order, with its arguments. C(rtt_ms) is the average in milliseconds. C(fault) has
       C(name), C(text) and C(way_out). Names are V(no_interface), V(no_route) (this host lacks address or route),
-      V(mtu), V(firewall), V(unreachable), V(timeout), V(loss), V(other_address) (another address answered),
-      V(corrupted), V(duplicates), V(failed) (ping could not run or send, its last line is quoted) and
-      V(missing_package).
+      V(link_down), V(loop) (routes lead in a circle), V(mtu), V(firewall), V(unreachable), V(timeout), V(loss),
+      V(other_address) (another address answered), V(corrupted), V(duplicates), V(failed) (ping could not run or
+      send, its last line is quoted) and V(missing_package).
   returned: always
   type: list
   elements: dict

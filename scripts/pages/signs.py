@@ -19,6 +19,7 @@ _WORDS = {
     "many": "{least} lines or more in one boot",
     "shutdown": "a shutdown in good order within {shutdown_s} s",
     "asleep": "no word of a wake before a boot ended without a shutdown",
+    "away": "a file server that does not answer meanwhile, or within {away_s} s of it",
     "back": "a server that answers again, a boot since, or, where the mount gives up, {many_s} seconds without a line",
 }
 

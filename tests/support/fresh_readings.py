@@ -134,3 +134,21 @@ ELEVENTH = (
     Case("fault", "the same an hour later", "rail_down",
          railed(TRAINS, TRAINS, planned_rails=["enp1s0f0np0"]), "rail_fault"),
 )  # fmt: skip
+
+HUNG = "INFO: task rsync:812 blocked for more than 122 seconds."
+BACK = AWAY.replace("not responding, still trying", "OK")
+
+TWELFTH = (
+    Case("sound", "a task waited for a file server that answers again", "", said(reading(), [AWAY, HUNG, BACK], 1500),
+         ""),
+    Case("fault", "the same while the server is away", "log_share_lost", said(reading(), [AWAY, HUNG], 1500),
+         "share_lost"),
+    Case("fault", "a task hangs long after the server was back", "log_hung_task",
+         said(said(reading(), [AWAY, BACK], 3500), [HUNG], 300), "kernel_stuck"),
+    Case("fault", "a task hangs, and a server that gives up at once was away hours before", "log_hung_task",
+         said(said(reading(uptime_s=30000.0), [AWAY.replace("still trying", "timed out")], 20000), [HUNG], 300),
+         "kernel_stuck"),
+    Case("fault", "OpenZFS: a pool is suspended", "log_disk",
+         said(reading(), ["WARNING: Pool 'tank' has encountered an uncorrectable I/O failure and has been suspended."]),
+         "disk_failing"),
+)  # fmt: skip

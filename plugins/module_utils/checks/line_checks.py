@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Said, Unsure
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_lines import SHARE
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 
 if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.kernel_log import Event
 
-MANY, SHUTDOWN, BACK, ASLEEP = "many", "shutdown", "back", "asleep"
+MANY, SHUTDOWN, BACK, ASLEEP, AWAY = "many", "shutdown", "back", "asleep", "away"
 _ASKS = re.compile(r" to 0x[0-9a-fA-F]{1,16} \(([^()]{0,100})\)")
 NOTHING = "None"
+_TRIES = "still trying"  # a mount that never gives up
 _DOMAIN = re.compile(r"\w+ ([0-9a-f]{4}):")
 
 
@@ -73,6 +75,8 @@ def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], b
         known.add(SHUTDOWN)
     if all(_is_back(patient, event) for event in {event["key"]: event for event in events}.values()):
         known.add(BACK)
+    if all(_while_away(patient, event["boot"], event[when]) for event in events for when in ("at_s", "last_s")):
+        known.add(AWAY)
     if any(_ended_asleep(patient, event) for event in {event["boot"]: event for event in events}.values()):
         known.add(ASLEEP)
     some = sign.get("needs_one", ())
@@ -92,9 +96,17 @@ def _ended_asleep(patient: Patient, last: Event) -> bool:
     return last["boot"] in unclean and last["key"].endswith("entry")
 
 
+def _while_away(patient: Patient, boot: str, at_s: float) -> bool:
+    """Return whether a file server did not answer then: by its last line before that, or by one right behind it."""
+    near = patient.limit("away_s")
+    shares = [event for event in patient.events if (event["kind"], event["boot"]) == (SHARE, boot)]
+    last = {event["key"]: event for event in shares if event["at_s"] <= at_s + near}
+    return any(event["last_s"] >= at_s - near or event["text"].endswith(_TRIES) for event in last.values())
+
+
 def _is_back(patient: Patient, last: Event) -> bool:
     """Return whether a server answers again. A mount that gives up says nothing of that: then an hour is enough."""
-    tries = last["text"].endswith("still trying")
+    tries = last["text"].endswith(_TRIES)
     over = patient.reading["at_s"] - last["last_s"] > patient.limit("many_s")
     return last["text"].endswith(" OK") or not patient.of_this_boot(last) or (over and not tries)
 

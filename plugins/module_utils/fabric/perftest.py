@@ -192,7 +192,8 @@ WAYS_OUT = {
 NO_RDMA = Fault(
     "no_rdma",
     "the host has no RDMA device",
-    "plug the cable in (the ConnectX-7 is not on the bus without one), then check `lspci` and `lsmod | grep mlx5_ib`",
+    "plug the cable in (the ConnectX-7 is not on the bus without one), then check `lspci` and `lsmod | grep mlx5_ib`; "
+    "where `rdma link` shows it, the package ibverbs-providers is missing",
 )
 MISSING_PACKAGE = Fault(
     "missing_package", "ib_write_bw is not installed", "install the package perftest (the role fabric does it)"
@@ -245,6 +246,17 @@ KNOWN_FAULTS = tuple(
     for pattern, fault in (
         (r"error while loading shared libraries", MISSING_PACKAGE),
         (
+            # Of the drivers of other vendors libibverbs says the same, and works.
+            r"(?:symbol lookup|relocation) error|version `\S{1,64} not found|"
+            r"couldn't load driver '(?:\S{0,200}/)?(?:lib)?mlx5",
+            Fault(
+                "mixed_libraries",
+                "perftest and the libraries of RDMA are not of one source",
+                "`dpkg -l perftest libibverbs1 ibverbs-providers librdmacm1` shows them: all are to be Ubuntu's, or "
+                "all of DOCA, and none below /usr/local",
+            ),
+        ),
+        (
             # The last one since 26.01, which compares the options of both ends.
             r"Invalid Command or flag|unrecognized option|not compatible with versions older|mismatch: local=",
             Fault(
@@ -258,7 +270,8 @@ KNOWN_FAULTS = tuple(
             Fault(
                 "no_device",
                 "the RDMA device is not there",
-                "compare with `rdma link`; a ConnectX-7 function is missing until its cable is in",
+                "compare with `rdma link`; a ConnectX-7 function is missing until its cable is in; where it is there, "
+                "the package ibverbs-providers is missing",
             ),
         ),
         (r"Did not detect devices|Unable to find the Infiniband/RoCE device", NO_RDMA),
@@ -299,8 +312,16 @@ KNOWN_FAULTS = tuple(
             ),
         ),
         (
-            r"Couldn't allocate MR|[Ff]ailed to create mr|Cannot allocate memory",
+            r"Couldn't allocate MR|[Ff]ailed to create mr|Cannot allocate memory|size might be too big",
             Fault("memlock", "memory could not be pinned", "run as root, or raise memlock to unlimited"),
+        ),
+        (
+            r"Couldn't get context for the device",
+            Fault(
+                "no_access",
+                "the RDMA device could not be opened",
+                "run as root, and see `ls -l /dev/infiniband` (uverbs0 and so on: `modprobe ib_uverbs` makes them)",
+            ),
         ),
         (
             r"Problem in resolving basic address",

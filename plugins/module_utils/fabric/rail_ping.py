@@ -78,7 +78,7 @@ FAULTS = (
         "set the same MTU (fabric_mtu) on both ends and at least that on the switch",
     ),
     (
-        r"Network is unreachable",
+        r"Network is unreachable|connect: No route to host",
         "no_route",
         "this host has no route to the peer: the rail's own address or its subnet is missing",
         f"compare `ip -4 address` and `ip -4 route` here with the plan, then {RUN_FABRIC}",
@@ -90,7 +90,19 @@ FAULTS = (
         "look at `nft list ruleset` on this host, and let ICMP echo pass on the rail",
     ),
     (
-        r"Destination (?:Host|Net) Unreachable",
+        r"Network is down|No buffer space available",
+        "link_down",
+        "packets do not leave: the interface is down, or its link stands still",
+        f"`ip link show` on this host, and the cable; then {RUN_FABRIC}",
+    ),
+    (
+        r"Time to live exceeded",
+        "loop",
+        "packets go in a circle, and not over the rail",
+        "compare `ip -4 route` on both hosts with the plan, and take out the routes that are not of it",
+    ),
+    (
+        r"Destination (?:Host|Net) Unreachable|sendmsg: No route to host",
         "unreachable",
         "nobody answers ARP for the peer on this rail",
         "check the cable, that the peer is up, and that it has this address on the rail at the other end",

@@ -57,7 +57,7 @@ FIELDS = (*TEXTS.values(), *(field for field, _least, _most in NUMBERS.values())
 _IDENTITY = ("name", "driver_version", "temperature.gpu", "power.draw")
 # As text, so that each is compiled when it is first used: a probe needs the second alone.
 _UNKNOWN_FIELD = r'Field "([\w.]+)" is not a valid field to query'
-_LOST = "GPU is lost"  # nvmlErrorString, also in single cells while it goes
+_LOST = ("GPU is lost", "GPU requires reset")  # nvmlErrorString, also in single cells while it goes
 _NA = r"\[?(N/A|Not Supported|Unknown Error|Not Available)"
 _NO_SUCH_COMMAND = 127
 # How nvidia-smi says that there is nothing to read, by exit status or words.
@@ -68,7 +68,7 @@ _STATES = (
     ("no_driver", 12, "couldn't find libnvidia-ml.so"),
     ("absent", 15, "Unable to determine the device handle"),
     ("absent", 15, "Failed to initialize NVML: Unknown Error"),
-    ("absent", 15, _LOST),
+    *(("absent", 15, words) for words in _LOST),
 )
 
 
@@ -129,7 +129,7 @@ def parse(done: Completed, fields: Sequence[str] = FIELDS) -> Part:
     found, reasons = values(cells)
     if state == "ok" and not (cells and _speaks(found, cells)):
         state, reason = "unreadable", f"nvidia-smi gave no row of a GPU: {quoted(done.stdout[:LARGEST_REFUSAL])}"
-    lost = next((cell for cell in cells.values() if _LOST in cell), "")
+    lost = next((cell for cell in cells.values() if any(words in cell for words in _LOST)), "")
     if lost:
         state, reason = "absent", f"nvidia-smi says {quoted(lost)}"
     if state != "ok":

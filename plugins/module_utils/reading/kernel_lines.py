@@ -105,8 +105,9 @@ KINDS = (
         r"device's health compromised|Fatal error \d+ detected|Fatal error detected|synd 0x(?!0:)[0-9a-f]{1,2}: |"
         r"Health issue observed, (?:firmware internal error|.{1,60}, severity\([0-3]\))|wait vital failed|"
         r"health recovery (?:flow aborted|failed)|starting health recovery|PCI reads still not working|"
-        r"device is in fatal|Driver is in error state|NIC IFC still \d|handling bad device here|"
-        r"Firmware over \d+ MS in (?:pre-)?initializing state|Firmware is not responsive|PCI link not ready|"
+        r"PCI slot is unavailable|device is in fatal|Driver is in error state|NIC IFC still \d|"
+        r"handling bad device here|Firmware over \d+ MS in (?:pre-)?initializing state|Firmware is not responsive|"
+        r"PCI link not ready|"
         r"sync reset (?:timeout|action, state)|Sync reset did not complete|"
         r"[\w ]{4,60}, aborting\Z|[Ff]ailed to (?:create EQs|alloc IRQs|read dtor|allocate (?:boot|init) pages|"
         r"initialize (?:eq|events|irq table))|failed reclaiming pages|"
@@ -121,7 +122,7 @@ KINDS = (
         r"(?:(?:PCIe|CXL) Bus Error: severity=|pciehp: Slot\([^)]{1,12}\): )?(Uncorrect\w*|Fatal|aer_uncor_severity|"
         r"unmasked uncorrectable|ERR_(?:NON)?FATAL|RP PIO error|mlx5_pci_err_detected Device state|"
         r"device recovery failed|subordinate device reset failed|can't recover|broken device, retraining|Power fault|"
-        r"Cannot train link|not ready \d+ms after [\w ]{3,20}; giving up)",
+        r"Cannot train link|not ready \d+ms after [\w ]{3,20}; giving up|unknown header type \w\w, ignoring)",
     ),
     (
         "pcie_error",  # the ConnectX-7 says it as well where its cable is taken out
@@ -191,6 +192,7 @@ KINDS = (
         r"\A(Kernel panic - not syncing|Internal error: [\w ./()-]{0,60}: [0-9a-f]+ \[#\d|SError Interrupt on CPU|"
         r"Insufficient stack space to handle exception|Unhandled (?:\d+-bit el1\w |fault: \w{4,20} )|"
         r"Fixing recursive fault but reboot|Unexpected kernel BRK exception|BUG: KFENCE: [a-z -]{7,40}|"
+        r"list_(?:add|del) corruption[.,] |"
         r"Unable to handle kernel [\w -]{4,60} at virtual address|kernel BUG at [\w/.-]{4,80}:\d+!|"
         r"BUG: (?:unable to handle (?:kernel|page)|kernel NULL pointer dereference|stack guard page was hit|"
         r"Bad page (?:state|map) in process|scheduling while atomic: )|general protection fault, |"
@@ -250,10 +252,11 @@ KINDS = (
     ),
     (
         "disk",
-        rf"\AXFS \(({_DISK})\): (?:Filesystem has been shut|[Mm]etadata (?:I/O error|corruption)|log I/O error|"
-        r"Corruption |log mount/recovery failed|Unmount and run xfs_repair)",
+        rf"\AXFS \(({_DISK})\): (?!.{{10,40}} at xfs_fs_goingdown)"
+        r"(?:Filesystem has been shut|[Mm]etadata (?:I/O [Ee]rror|corruption)|[Ll]og I/O [Ee]rror|"
+        r"Internal error |Corruption |log mount/recovery failed|Unmount and run xfs_repair)",
     ),
-    ("disk", rf"\ABTRFS (?:error|critical) \(device ({_DISK})"),
+    ("disk", rf"\ABTRFS:? (?:error|critical) \(device ({_DISK})"),
     # That a disk does not take a discard says nothing of it.
     (
         "disk",
@@ -267,6 +270,7 @@ KINDS = (
         r"\A(block nvme\w+|device-mapper: thin): "
         r"(?:no \w+ path - |[\d:]{3,9}: (?:switching pool to (?!write)|no free data))",
     ),
+    ("disk", r"\AWARNING: (Pool '[\w.: -]{1,255}') has encountered an uncorrectable I/O failure"),
     ("disk", rf"\ABuffer I/O error on dev(?:ice)? ({_DISK}), logical block"),
     ("disk", r"\A(Read-error|Write-error) on swap-device \((?!8:)"),  # 8: a stick
     ("disk", rf"\AFAT-fs \(({_DISK})\): (?:error, |Filesystem has been set read-only|FAT read failed|bread failed)"),

@@ -134,13 +134,15 @@ def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
 
 def claims(text: str, port: Mapping[str, Any]) -> bool:
     """Return whether a netplan file (without comments) speaks of the port."""
-    words = [word.rstrip(":") for word in re.findall(_WORD, text)]
+    said = re.findall(_WORD, text)
+    words = [word.rstrip(":") for word in said]
     if port["name"] in words or (port["mac"] and port["mac"].lower() in [word.lower() for word in words]):
         return True
-    for place, word in enumerate(words[:-1]):
-        pattern = words[place + 1]
-        if word == "driver" and port["driver"] and fnmatch.fnmatchcase(port["driver"], pattern):
-            return True
-        if word == "name" and fnmatch.fnmatchcase(port["name"], pattern):
+    key = ""
+    for place, word in enumerate(said):
+        fitting = port.get(key) if key in ("driver", "name") else None
+        if word.endswith(":"):
+            key = words[place] or words[place - 1]  # a quoted one has its colon apart
+        elif fitting and fnmatch.fnmatchcase(fitting, word):  # of a list each one
             return True
     return False

@@ -35,14 +35,19 @@ class Live:
         return f"{self.invocation} {self.reloaded}".strip()
 
     @property
+    def restarts(self) -> bool:
+        """Whether it has just died, and waits for systemd to start it; from 254 on, queued for that, it says so."""
+        return self.sub in ("auto-restart", "auto-restart-queued")
+
+    @property
     def running(self) -> bool:
-        """Up or on its way up; one that waits for its next automatic restart has just died.
+        """Up or on its way up.
 
         What is queued for a unit that is down can only be its start, which waits for a unit before it.
         """
         return (
-            self.active in ("active", "reloading")
-            or (self.active == "activating" and self.sub != "auto-restart")
+            self.active in ("active", "reloading", "refreshing")
+            or (self.active == "activating" and not self.restarts)
             or (self.active in DOWN and self.queued)
         )
 

@@ -12,8 +12,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown, quoted
 
-_STARTED_SOON = "auto-restart"  # by systemd: it has ended, and does not stand still
-
 
 class StoppedUnit(TypedDict):
     unit: str
@@ -48,5 +46,5 @@ def read_stopped(host: HostReader) -> list[StoppedUnit]:
             "wish": quoted(wishes[name]) if name in wishes else None,
         }
         for name, unit in live.items()
-        if not unit.running and unit.sub != _STARTED_SOON
+        if not unit.running and not unit.restarts
     ]

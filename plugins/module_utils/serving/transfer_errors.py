@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
-import errno
+import re
 from collections.abc import Mapping
 from typing import Any
 
 TOOLS_SAY = 400  # characters of what a failed command said
+# As Python, rsync and the hub's Xet say them. Beside the last one a path must stand: a route may forbid a connection.
+_FULL = re.compile(r"no space left|quota exceeded", re.IGNORECASE)
+_REFUSES = re.compile(
+    r"read-only file system|input/output error|stale file handle|structure needs cleaning|"
+    r"permission denied(: ['\"]?/| \((os error )?13\))",
+    re.IGNORECASE,
+)
+_OF_FILES = (3, 11, 23)  # exit codes of rsync(1)
+_NO_COMMAND = 127
 
 
 def last_words(said: str, lines: int = 3) -> str:
@@ -21,6 +30,18 @@ class FilesError(Exception):
     def __init__(self, verdict: str, text: str, way_out: str) -> None:
         super().__init__(f"{verdict}: {text}; {way_out}")
         self.verdict = verdict
+
+
+def _disk(text: str, said: str, whose: str = "this host") -> FilesError | None:
+    """What a disk refused, by the words of strerror(3)."""
+    if _FULL.search(text):
+        return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
+    if _REFUSES.search(text):
+        way_out = (
+            f"see `findmnt` and `journalctl -k` of {whose}: a disk of its own, which root may write to, must be there"
+        )
+        return FilesError("disk_refuses", said, way_out)
+    return None
 
 
 def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
@@ -41,14 +62,15 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
             f"accept the licence of {model} on the hub with your account, and set vllm_huggingface_token to its token"
         )
         return FilesError("unauthorized", f"the hub does not give out {model} ({text})", way_out)
-    if {"RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError"} & kinds or status == 404:
+    unknown = {"RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError", "HFValidationError"}
+    if unknown & kinds or status == 404:
         way_out = (
             "correct vllm_model or vllm_model_revision (of a draft model vllm_speculative); a private one needs "
             "vllm_huggingface_token"
         )
         return FilesError("no_such_model", f"the hub has no such model or revision ({text})", way_out)
-    if "OSError" in kinds and "No space left" in text:
-        return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")
+    if status is None and (ours := _disk(text, text)):
+        return ours
     way_out = (
         "give the host a way to it (HF_ENDPOINT, HTTPS_PROXY in vllm_environment) and run again: it goes on where it"
         " stopped; or put the files there yourself and set vllm_fetch to false"
@@ -59,16 +81,18 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
 def disk_verdict(error: OSError) -> FilesError:
     """What the file system refused here."""
     text = f"{error.filename or 'a file'}: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")
-    return FilesError("failed", text, "mend what it says, and run again: it goes on where it stopped")
+    way_out = "mend what it says, and run again: it goes on where it stopped"
+    return _disk(error.strerror or "", text) or FilesError("failed", text, way_out)
 
 
 def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
     """What a transfer that failed comes down to; exit codes of rsync(1)."""
     said = last_words(text)
-    if rc == 11 and "No space left" in text:
-        return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
+    if rc == _NO_COMMAND:
+        return FilesError("no_tool", f"rsync does not run here ({said})", "install rsync (the role fabric does it)")
+    whose = f"{peer}, which sends" if "[sender]" in text else "this host"
+    if rc in _OF_FILES and (ours := _disk(text, said, whose)):
+        return ours
     # To an address that it does not know, a daemon that lists nothing says that there is no such module.
     if any(words in text for words in ("auth failed", "access denied", "Unknown module")):
         way_out = "another run may have begun in between: run again"

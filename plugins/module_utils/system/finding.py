@@ -106,9 +106,17 @@ _BEFORE_LOGIN = (
         "ssh cannot use the private key",
         "the key must be whole, and its owner's alone: `chmod 600` its file (ansible_ssh_private_key_file)",
     ),
+    (
+        re.compile(r"\btailscale: (?!(command )?not found)|\btailscale ssh (requires|check)", re.I),
+        "Tailscale's own sshd answers, which asks its policy and no key",
+        "let ansible_user in by a rule of the tailnet's `ssh` with `accept`, open the page where it names one, or set"
+        " ansible_host to an address outside of the tailnet",
+    ),
 )
+# So ssh calls the other end where a program or a jump host makes the connection.
+_BETWEEN = r"(by|to) unknown port 65535"
 # The connection is there, and ends before a login.
-_TURNED_AWAY = re.compile(r"kex_exchange_identification: (?!banner line)", re.I)
+_TURNED_AWAY = re.compile(rf"kex_exchange_identification: (?!banner line)(?!.*{_BETWEEN})", re.I | re.S)
 _WRONG = re.compile(r"incorrect (\w+ )?password", re.I)
 _NO_PASSWORD = "add -K (--ask-become-pass) and type the password of sudo, or -kK where SSH wants it too"  # noqa: S105
 _WRONG_SUDO = (
@@ -143,13 +151,19 @@ _NO_LOGIN = (
         "another program may have that port, or a device in between changes what passes: compare ansible_host and"
         " ansible_port",
     ),
+    (
+        re.compile(_BETWEEN, re.I),
+        "what ssh goes through to the host ended",
+        "`ssh -G HOST` names it (ProxyCommand, ProxyJump): it must be installed here and answer by itself; where it"
+        " does, look at the host",
+    ),
 )
 # What sudo itself says is a refusal. None are: a host name that it cannot resolve, a limit that it cannot set, and a
 # Python that is not there.
 MAY_NOT = re.compile(r"not in the sudoers|may not run sudo|not allowed to (execute|run sudo)", re.I)
 _SUDO = re.compile(
     rf"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|{MAY_NOT.pattern}|"
-    r"sudo: (command )?not found|waiting for privilege escalation|"
+    r"sudo: (command )?not found|command not found: sudo|waiting for privilege escalation|"
     r"\bsudo(-rs)?: (?!unable to (resolve|send)|setrlimit|\S*python|unable to execute \S*python)[\w/'\"]",
     re.I,
 )
@@ -196,12 +210,13 @@ def from_failure(
     if unknown or _HOST_KEY_OF_ANSIBLE.fullmatch(text.strip()):
         way_out = _to_know(unknown["name"] if unknown and unknown["name"] else "ADDRESS")
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
-    if _SUDO.search(text):
+    began = answered or not re.search(_BETWEEN, text, re.I)  # else a shell that says something is this machine's
+    if began and _SUDO.search(text):
         typed = f"{_WRONG_SUDO if _WRONG.search(text) else _NO_PASSWORD}; or let this user run sudo without a password"
         allowed = "set ansible_user to one who may use sudo, or let this one" if MAY_NOT.search(text) else typed
         way_out = f"{allowed} (a file in /etc/sudoers.d); check with: {try_by_hand(host, '--become', '-K')}"
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
-    if became := _BECOME.search(text):
+    if began and (became := _BECOME.search(text)):
         way_out = (
             "check ansible_become_method, ansible_become_exe and the password (-K, --ask-become-pass) of this host; "
             f"check with: {try_by_hand(host, '--become', '-K')}"

@@ -1126,3 +1126,16 @@ def test_what_several_roles_refuse_is_told_once_by_the_role_of_the_variable() ->
 def test_a_refusal_of_a_role_has_fact_and_way_out_apart(text: str, fact: str, way_out: str) -> None:
     finding = refused("a", "vllm", text)
     assert (finding.fact, finding.way_out) == (fact, way_out) and finding.blocks
+
+
+def test_a_way_over_another_program_has_its_own_way_out() -> None:
+    """Power and network of the host are not what failed; and Tailscale takes no key, whatever ansible_user has."""
+    ends = "{}\r\nConnection closed by UNKNOWN port 65535\r\n"
+    for said in ("/bin/bash: line 1: exec: cloudflared: not found", "websocket: bad handshake"):
+        finding = from_failure("spark-a", ends.format(said))
+        assert finding.id == "unreachable" and "ProxyCommand" in finding.way_out and "power" not in finding.way_out
+    finding = from_failure("spark-a", ends.format("tailscale: tailnet policy does not permit you to SSH to this node"))
+    assert finding.id == "permission" and "tailnet" in finding.way_out and "its key" not in finding.way_out
+    finding = from_failure("spark-a", "Connection closed by 192.0.2.9 port 22")
+    assert finding.id == "unreachable" and "power" in finding.way_out
+    assert from_failure("spark-a", ends.format("bash: line 1: tailscale: command not found")).id == "unreachable"

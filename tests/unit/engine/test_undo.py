@@ -282,7 +282,7 @@ def test_a_hold_does_not_outlive_its_package(world: World) -> None:
     assert "linux-image-6.9" not in world.held()
 
 
-@pytest.mark.parametrize("state", [("failed", ""), ("inactive", ""), ("activating", "auto-restart")])
+@pytest.mark.parametrize("state", [("failed", ""), ("inactive", ""), ("activating", "auto-restart-queued")])
 def test_a_unit_that_crashed_was_changed_by_nobody(world: World, state: tuple[str, str]) -> None:
     world.done("converge")
     world.systemd.units["serving.service"].update(ActiveState=state[0], SubState=state[1])

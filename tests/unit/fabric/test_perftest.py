@@ -92,6 +92,11 @@ def test_the_command_holds_what_a_round_of_the_plan_asks_for() -> None:
     ]
 
 
+# As libibverbs says it of each driver that it cannot load, so also of those of other vendors (linux-rdma/perftest 262).
+_W = "libibverbs: Warning: "
+_UNLOADED = f"{_W}couldn't load driver 'lib{{0}}-rdmav34.so': lib{{0}}-rdmav34.so: cannot open shared object file\n"
+
+
 @pytest.mark.parametrize(
     ("output", "name"),
     [
@@ -114,6 +119,19 @@ def test_the_command_holds_what_a_round_of_the_plan_asks_for() -> None:
         (" Problem in resolving basic address and port\n", "resolve"),
         (" Invalid Command or flag.\n", "version_mismatch"),
         ("ib_write_bw: error while loading shared libraries: libmlx5.so.1\n", "missing_package"),
+        ("ib_write_bw: symbol lookup error: ib_write_bw: undefined symbol: mlx5dv_open_device\n", "mixed_libraries"),
+        ("ib_write_bw: libibverbs.so.1: version `IBVERBS_1.14' not found (required by ib_write_bw)", "mixed_libraries"),
+        ("ib_write_bw: relocation error: ib_write_bw: symbol x, version MLX5_1.7 not defined\n", "mixed_libraries"),
+        (f"{_UNLOADED.format('mlx5')} IB device rocep1s0f0 not found\n", "mixed_libraries"),
+        (_UNLOADED.format("mlx5").replace("'lib", "'/opt/x/lib"), "mixed_libraries"),
+        (f"{_UNLOADED.format('mana')} IB device rocep1s0f0 not found\n", "no_device"),
+        (f"{_UNLOADED.format('mana')}ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
+        (" Couldn't get context for the device\n", "no_access"),
+        (
+            " Port number 1 state is Down\n Couldn't set the link layer\n Couldn't get context for the device",
+            "port_down",
+        ),
+        ("Requested SQ size might be too big. Try reducing TX depth\n Unable to create QP.\n", "memlock"),
         ("Can't produce a report\n", "no_report"),
         ("something new\n", "failed"),
     ],
@@ -122,7 +140,7 @@ def test_errors_have_names(output: str, name: str) -> None:
     fault = perftest.classify(output, 1)
     assert fault.name == name
     assert fault.way_out and fault.text
-    assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded")
+    assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded") or _W in output
 
 
 # The values of ibv_wc_status and the words of ibv_wc_status_str(), as rdma-core's libibverbs has them.

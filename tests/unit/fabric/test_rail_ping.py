@@ -55,6 +55,11 @@ def test_the_first_packet_may_be_lost_and_no_other(answered: tuple[int, ...], go
             "unreachable",
         ),
         ("ping: connect: Network is unreachable\n", "no_route"),
+        ("ping: connect: No route to host\n", "no_route"),  # a route that says no, as `ip route add unreachable`
+        ("ping: sendmsg: No route to host\n" * 4 + STATISTICS.format(4, 0, "", 100), "unreachable"),  # ARP has failed
+        ("ping: sendmsg: Network is down\n" * 4 + STATISTICS.format(4, 0, "", 100), "link_down"),
+        ("ping: sendmsg: No buffer space available\n" * 4 + STATISTICS.format(4, 0, "", 100), "link_down"),
+        ("From 10.0.0.1 icmp_seq=1 Time to live exceeded\n" + STATISTICS.format(4, 0, ", +4 errors", 100), "loop"),
         ("connect: Network is unreachable\n", "no_route"),
         ("ping: sendmsg: Network is unreachable\n" + STATISTICS.format(4, 0, "", 100), "no_route"),
         ("ping: SO_BINDTODEVICE enp1s0f0np0: No such device\n", "no_interface"),
@@ -130,8 +135,8 @@ def test_a_ping_that_could_not_run_is_quoted(line: str) -> None:
 def test_an_error_of_sending_is_quoted() -> None:
     warned = "ping: Warning: source address might be selected on device other than: enp1s0f0np0\n"
     none = STATISTICS.format(4, 0, "", 100)
-    fault = rail_ping.read_result(PING, f"{warned}ping: sendmsg: No buffer space available\n{none}", True)["fault"]
-    assert (fault["name"], "No buffer space available" in fault["text"]) == ("failed", True)
+    fault = rail_ping.read_result(PING, f"{warned}ping: sendmsg: Cannot allocate memory\n{none}", True)["fault"]
+    assert (fault["name"], "Cannot allocate memory" in fault["text"]) == ("failed", True)
     assert rail_ping.read_result(PING, warned + none, True)["fault"]["name"] == "timeout", "a warning is no error"
 
 

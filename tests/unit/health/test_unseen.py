@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
-from tests.support.fresh_readings import ELEVENTH, SIXTH, TENTH
+from tests.support.fresh_readings import ELEVENTH, SIXTH, TENTH, TWELFTH
 from tests.support.health import RULES, problem
 from tests.support.unseen import rows, told
 from tests.support.unseen_readings import SETS, Case
 
-_SETS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh"
+_SETS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 ROWS = [row for name in _SETS.split() for row in rows(name)]
-CASES = [case for cases in (*SETS, SIXTH, TENTH, ELEVENTH) for case in cases]
+CASES = [case for cases in (*SETS, SIXTH, TENTH, ELEVENTH, TWELFTH) for case in cases]
 
 
 @pytest.mark.parametrize(("kind", "said", "right"), ROWS, ids=[f"{kind}-{said[:60]}" for kind, said, _right in ROWS])

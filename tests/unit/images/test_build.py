@@ -176,6 +176,47 @@ def test_a_step_says_better_what_is_wrong_than_buildkit_does() -> None:
     assert progress.fault([]).text == "no word"
 
 
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        # NVIDIA/cudf issue 8018; mistral-inference issue 99, of a shell; what gcc, ld, LLVM and cargo say.
+        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", "killed"),
+        ("Killed", "killed"),
+        ("c++: internal compiler error: Killed (program cc1plus)", "killed"),
+        ("collect2: fatal error: ld terminated with signal 9 [Killed]", "killed"),
+        ("virtual memory exhausted: Cannot allocate memory", "killed"),
+        ("cc1plus: out of memory allocating 812 bytes after a total of 9 bytes", "killed"),
+        ("LLVM ERROR: out of memory", "killed"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "killed"),
+        ("error: could not compile `x` (signal: 9, SIGKILL: kill)", "killed"),
+        ("cp: error writing '/x': Disk quota exceeded", "disk_full"),
+        # None of it.
+        ("nvcc error   : 'ptxas' died due to signal 11 (Invalid memory reference)", "build_failed"),
+        ("fatal: unable to access 'https://192.0.2.9/x/': Could not resolve host: x", "build_failed"),
+        ("error: signal: 90 is no signal", "build_failed"),
+        ("error: Killed_by.cpp: no such file", "build_failed"),
+    ],
+)
+def test_a_step_that_the_kernel_ended_says_so_in_many_words(said: str, verdict: str) -> None:
+    over = '#7 ERROR: process "/bin/sh -c x" did not complete successfully: exit code: 1'
+    fault = progress.fault([f"#7 1.2 {said}", over])
+    assert (fault.verdict, fault.text) == (verdict, said)
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        *("-- Looking for pthread_create in pthreads - not found", "checking for libx... not found"),
+        *("x.cpp:12:3: warning: the call may have failed", "copying torch/errors/__init__.py -> build/lib"),
+        *("[12/812] Building CXX object error_handler.cpp.o", "adding 'torch/error.py'"),
+    ],
+)
+def test_what_a_build_says_in_passing_is_not_why_it_failed(passing: str) -> None:
+    for said in ("y.cu(12): error: no x", "CMake Error at CMakeLists.txt:88 (message):", "ModuleNotFoundError: No x"):
+        assert progress.fault([f"#7 1.2 {passing}", f"#7 1.3 {said}"]).text == said
+    assert progress.fault([f"#7 1.2 {passing}"]).text == "no word"
+
+
 def a_wheel(path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("flash_x/__init__.py", "")

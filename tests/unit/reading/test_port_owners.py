@@ -144,6 +144,10 @@ def test_a_profile_that_netplan_stores_for_networkmanager_has_its_uuid(tmp_path:
         ("ethernets: {enp1s0f0np01: {}}", False),
         ("match: {name: wl*}", False),
         ("match: {driver: r8127}", False),
+        ('match: {driver: ["r8127", "mlx5_*"]}', True),  # canonical/netplan pull request 202
+        ('{"match": {"driver": "mlx5_core"}}', True),
+        ("match:\n  driver:\n    - r8127\n    - mlx5_core\n", True),
+        ('match: {driver: ["r8127", "igc"], name: eth0}\nset-name: x\nmtu: 9000', False),
         ("", False),
     ],
 )

@@ -20,8 +20,9 @@ def test_a_unit_that_stands_still_is_told_and_one_that_runs_is_not(tmp_path: Pat
     systemd = FakeSystemd(host)
     host.converge(DOCUMENT)
     assert read_stopped(HostReader(host.system)) == []
-    systemd.units["demo.service"].update(ActiveState="activating", SubState="auto-restart")
-    assert read_stopped(HostReader(host.system)) == [], "systemd is about to start it, and no run of ours needs to"
+    for soon in ("auto-restart", "auto-restart-queued"):
+        systemd.units["demo.service"].update(ActiveState="activating", SubState=soon)
+        assert read_stopped(HostReader(host.system)) == [], "systemd is about to start it, and no run of ours needs to"
     systemd.units["demo.service"].update(ActiveState="failed", SubState="failed", UnitFileState="disabled")
     assert read_stopped(HostReader(host.system)) == [
         {"unit": "demo.service", "role": "demo", "state": "failed", "file_state": "disabled", "wish": None}

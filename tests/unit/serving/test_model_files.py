@@ -142,6 +142,15 @@ def test_a_hub_that_is_lost_after_its_list_is_no_missing_model(
         (["ConnectionError", "OSError"], None, "refused", "hub_unreachable"),
         (["HfHubHTTPError", "HTTPError", "OSError"], 429, "Too Many Requests", "rate_limited"),
         (["OSError"], None, "[Errno 28] No space left on device", "disk_full"),
+        (["OSError"], None, "[Errno 122] Disk quota exceeded: '/x'", "disk_full"),
+        (["RuntimeError"], None, "Data processing error: IO Error: No space left on device (os error 28)", "disk_full"),
+        (["OSError"], None, "[Errno 30] Read-only file system: '/x'", "disk_refuses"),
+        (["RuntimeError"], None, "Data processing error: IO Error: Input/output error (os error 5)", "disk_refuses"),
+        (["PermissionError", "OSError"], None, "[Errno 13] Permission denied: '/x'", "disk_refuses"),
+        (["RuntimeError"], None, "Data processing error: IO Error: Permission denied (os error 13)", "disk_refuses"),
+        (["ConnectError"], None, "[Errno 13] Permission denied", "hub_unreachable"),  # a route that forbids it
+        (["HfHubHTTPError", "OSError"], 507, "Insufficient Storage: No space left on device", "hub_unreachable"),
+        (["HFValidationError", "ValueError"], None, "Repo id must be in the form", "no_such_model"),
         (["ModuleNotFoundError", "ImportError"], None, "No module", "no_tool"),
         (["KeyError"], None, "x", "hub_unreachable"),
     ],
@@ -155,19 +164,34 @@ def test_each_error_of_the_hub_has_its_verdict(kinds: list[str], status: int | N
     ("rc", "text", "verdict"),
     [
         (11, "write failed: No space left on device (28)", "disk_full"),
+        (11, 'rsync: [receiver] write failed on "/x": Disk quota exceeded (122)', "disk_full"),
+        (23, 'rsync: [receiver] mkstemp "/x" failed: No space left on device (28)', "disk_full"),
+        (23, 'rsync: [receiver] mkstemp "/x" failed: Read-only file system (30)', "disk_refuses"),
+        (11, 'rsync: [receiver] write failed on "/x": Input/output error (5)', "disk_refuses"),
+        (23, 'rsync: [sender] read errors mapping "/x" (in m): Input/output error (5)', "disk_refuses"),
+        (10, "rsync: [Receiver] failed to connect to 192.0.2.1: Permission denied (13)", "peer_cut"),
         (5, "@ERROR: auth failed on module model", "peer_refused"),
         (5, "@ERROR: access denied to model", "peer_refused"),
         (12, "connection unexpectedly closed", "peer_cut"),
         (30, "timeout in data send/receive", "peer_cut"),
-        (127, "rsync: No such file", "peer_cut"),
+        (127, "rsync: No such file", "no_tool"),
     ],
 )
 def test_each_end_of_a_transfer_has_its_verdict(rc: int, text: str, verdict: str) -> None:
-    assert transfer_errors.rsync_verdict(rc, text, "192.0.2.1").verdict == verdict
+    error = transfer_errors.rsync_verdict(rc, text, "192.0.2.1")
+    assert error.verdict == verdict
+    assert ("192.0.2.1" in str(error)) is (verdict.startswith("peer") or "[sender]" in text), "whose disk it is"
 
 
 @pytest.mark.parametrize(
-    ("number", "verdict"), [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EISDIR, "failed")]
+    ("number", "verdict"),
+    [
+        (errno.ENOSPC, "disk_full"),
+        (errno.EDQUOT, "disk_full"),
+        (errno.EROFS, "disk_refuses"),
+        (errno.EIO, "disk_refuses"),
+        (errno.EISDIR, "failed"),
+    ],
 )
 def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str) -> None:
     fault = transfer_errors.disk_verdict(OSError(number, os.strerror(number), "/a/file"))

@@ -393,6 +393,8 @@ def test_a_unit_that_is_stopped_has_no_probe(host: FakeHost, systemd: FakeSystem
         ({"ActiveState": "inactive"}, ["start"]),
         ({"ActiveState": "failed"}, ["start"]),
         ({"ActiveState": "activating", "SubState": "auto-restart"}, ["start"]),
+        ({"ActiveState": "activating", "SubState": "auto-restart-queued"}, ["start"]),
+        ({"ActiveState": "refreshing", "SubState": "refresh-extensions"}, []),
         ({"ActiveState": "activating", "SubState": "start"}, []),
     ],
 )
@@ -487,6 +489,7 @@ def test_a_unit_that_is_not_waited_for_need_not_be_up(
     "found",
     [
         {"ActiveState": "activating", "SubState": "auto-restart"},
+        {"ActiveState": "activating", "SubState": "auto-restart-queued"},
         {"ActiveState": "failed", "SubState": "failed"},
         {"ActiveState": "inactive", "SubState": "dead", "Job": "0"},
     ],
