@@ -306,8 +306,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "gdn_hybrid": (made(traits=GDN), made(traits=MOE)),
     "gemma_4_per_layer": (
-        made(model="google/gemma-4-31B-it", version="0.27.1"),
-        made(model="google/gemma-4-E4B-it", version="0.27.1"),
+        made(model="google/gemma-4-E2B-it", version="0.27.1"),
+        made(model="google/gemma-3-27b-it", version="0.27.1"),
     ),
     **{
         f"fabric_{name}": (made(fabric=((kind, "a fact"),)), made())

@@ -276,7 +276,7 @@ QUIET = {
         "dflash_attention_026",
     ),
     "FP8 with 0.24.0": (Run("a/coder-30B-A3B-FP8", "", OWN, "0.24.0"), "deep_gemm_024"),
-    "Gemma 4 E2B with 0.27.1": (WORKED["Gemma 4 E2B with 0.27.1"], "gemma_4_per_layer"),
+    "Gemma 4 E2B with 0.28.0": (Run("google/gemma-4-E2B-it", image="vllm/vllm-openai:v0.28.0"), "gemma_4_per_layer"),
     "CUDA 12 with Marlin for both": (WORKED["marlin for both kinds of layers"], "cuda12_nvfp4"),
     "CUDA 12 with one scale": (WORKED["FP8 with one scale for each tensor"], "cuda12_fp8_blocks"),
 }
