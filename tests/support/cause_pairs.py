@@ -39,7 +39,7 @@ PAIRS: list[tuple[str, str, str]] = [
      "No error: /m/config.json is there"),
     ("fabric_no_interface", "torch.distributed.DistNetworkError: port: 29501, name: EADDRNOTAVAIL, message: x",
      "address 10.0.1.1:29501, no error"),
-    ("out_of_memory", "fatal: memory allocation of 17179869184 bytes failed", "memory allocation of 17 bytes, 0 failed"),
+    ("out_of_memory", "fatal: memory allocation of 17179869184 bytes failed", "memory of 17 bytes, 0 failed"),
     ("killed", 'level=ERROR msg="runner terminated" error="signal: killed"', 'msg="runner started" 0 failed'),
     ("out_of_memory", "RuntimeError: SWA pool cap (1 tokens, 1 GiB) leaves no room for the full KV pool",
      "SWA pool: 9 GiB leave room, 0 failed"),

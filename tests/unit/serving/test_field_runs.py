@@ -72,6 +72,7 @@ FAILED = {
     "mxfp4_marlin_memory": Run("openai/gpt-oss-120b", "--enforce-eager", OWN, "0.23.0"),
     "nvfp4_young": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", "--max-model-len 131072", OWN, "0.20.1"),
     "mtp_async": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", DRAFTS, "vllm/vllm-openai:v0.24.0"),
+    "context_parallel_heads": Run("openai/gpt-oss-120b", "-tp 2 -dcp 2", "vllm/vllm-openai:v0.33.0", hosts=2),
     "utilization_above_085": Run("a/b", "-tp 2 --gpu-memory-utilization 0.86", hosts=2),
     "batched_tokens_memory": Run(
         "a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768 --kv-cache-memory-bytes 36G", OWN, "0.24.0"
