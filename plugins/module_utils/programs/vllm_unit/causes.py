@@ -57,7 +57,7 @@ _TROUBLE = re.compile(
     r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid|"
     # a heap that is no longer whole, as glibc says it, and what a solver of versions finds
     r"double free|\Acorrupted |\A(?:free|[mc]alloc|realloc|malloc_consolidate|munmap_chunk)\(\): |"
-    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch|panicked at ",
+    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch|panicked at |unsupported system",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
