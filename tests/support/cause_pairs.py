@@ -43,6 +43,8 @@ PAIRS: list[tuple[str, str, str]] = [
     # As what lies below says it: libc of arm64, jemalloc, qemu, SQLite
     ("image_unfit", "ImportError: /x/libgomp-d22c.so.1: cannot allocate memory in static TLS block",
      "static TLS of libgomp, no error"),
+    ("image_unfit", "RuntimeError: cuDNN version incompatibility: PyTorch was compiled against (9, 20, 0)",
+     "cuDNN version 9.20, no error"),
     ("image_unfit", "<jemalloc>: Unsupported system page size", "<jemalloc>: system page size 4096, no error"),
     ("wrong_platform", "qemu-x86_64-static: Could not open '/lib64/ld-linux-x86-64.so.2': No such file or directory",
      "qemu-x86_64 is registered, no error"),
@@ -363,6 +365,8 @@ OF_LLAMA: list[tuple[str, str, str]] = [
     ("memory_short",
      "0.02.6.7 E llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
      "0.02.6.7 I llama_kv_cache: CUDA0 KV buffer size = 9 MiB, 0 failed"),
+    ("model_incomplete", "0.1.0 E llama_model_load: error loading model: failed to load GGUF split from /m/x-00002.gguf",
+     "0.1.0 I llama_model_loader: additional 2 GGUFs metadata loaded, 0 failed"),
     ("weights_unfit", "mtmd_init_from_file: error: mismatch between text model (n_embd = 5120) and mmproj (n_embd = 8)",
      "mtmd_init_from_file: text model and mmproj loaded, no error"),
     ("model_missing", "0.00.400.000 E get_repo_commit: error: HTTP 401 for https://hub.example/api/models/x/refs",

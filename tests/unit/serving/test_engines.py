@@ -373,7 +373,7 @@ def test_a_rule_may_be_accepted_and_one_of_a_version_warns() -> None:
         ("-fa --jinja", "llama_value"),
         ("-ctk q8", "llama_value"),
         ("--reasoning-format deepseek --reasoning-budget 0 --spec-draft-type-v q8_0", ""),
-        ("-fa on -ctk q8_0 -ctv q8_0", ""),
+        ("-fa on -ctk q8_0 -ctv q8_0 -ctkd q8_0 --cache-type-k-draft f16", ""),
         ("-fa off -ctk q8_0 -ctv f16", ""),
         ("--flash-attn=auto --cache-type-k=bf16 --chat-template-kwargs {}", ""),
     ],
