@@ -365,7 +365,7 @@ OF_LLAMA: list[tuple[str, str, str]] = [
     ("memory_short",
      "0.02.6.7 E llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
      "0.02.6.7 I llama_kv_cache: CUDA0 KV buffer size = 9 MiB, 0 failed"),
-    ("model_incomplete", "0.1.0 E llama_model_load: error loading model: failed to load GGUF split from /m/x-00002.gguf",
+    ("model_incomplete", "0.1.0 E llama_model_load: error loading model: failed to load GGUF split from /m/x-2.gguf",
      "0.1.0 I llama_model_loader: additional 2 GGUFs metadata loaded, 0 failed"),
     ("weights_unfit", "mtmd_init_from_file: error: mismatch between text model (n_embd = 5120) and mmproj (n_embd = 8)",
      "mtmd_init_from_file: text model and mmproj loaded, no error"),
