@@ -106,6 +106,14 @@ def uneven(geometry: Geometry, hosts: int) -> str:
     return f"{' and '.join(odd)} do not divide by {hosts}" if odd else ""
 
 
+def context_parts(geometry: Geometry, hosts: int, parts: int) -> str:
+    """Why hosts that share each layer cannot keep so many parts of a context: each part takes all KV heads."""
+    if hosts % parts:
+        return f"{hosts} hosts do not divide by {parts} parts of a context"
+    most = max((each.kv_heads for each in kinds(geometry)), default=0)
+    return f"{most} KV heads on {hosts} hosts leave no {parts} copies" if most * parts > hosts else ""
+
+
 def kinds(geometry: Geometry) -> tuple[Attention, ...]:
     """The layers by kind of attention; of a model without facts as the catalog has them, without sliding windows."""
     if geometry.attention:

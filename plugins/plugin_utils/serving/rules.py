@@ -74,6 +74,7 @@ class Profile:
     fabric: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against names pinned for NCCL and Gloo
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
     uneven: str = ""  # what of a layer does not divide by the hosts that are to share it; empty: all, or nobody knows
+    context_parts: str = ""  # why they cannot share a request's context as asked; empty: they can, or nobody knows
     cuda: str | None = None  # of the image; None: unknown
     lacks: frozenset[str] = frozenset()  # of the image: what was looked for and not found
     encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
@@ -417,8 +418,9 @@ def _world(_too_large: str, facts: _Facts) -> list[str] | None:
     return [f"{given}: {ranks:g} ranks on {host_count(facts.profile.hosts)}"]
 
 
-def _shares(_uneven: str, facts: _Facts) -> list[str] | None:
-    return [facts.profile.uneven] if facts.profile.uneven else None
+def _shares(wanted: str, facts: _Facts) -> list[str] | None:
+    found = {"uneven": facts.profile.uneven, "context": facts.profile.context_parts}[wanted]
+    return [found] if found else None
 
 
 def _encoder(_missing: str, facts: _Facts) -> list[str] | None:

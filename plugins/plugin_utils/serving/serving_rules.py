@@ -174,6 +174,7 @@ def profile(command: Command) -> rules.Profile:
         gateway=command.gateway,
         memory=command.memory,
         uneven=_uneven(entry, flags),
+        context_parts=_context_parts(entry, flags),
         speculation=tuple(objections.items()),
         measured=entry.measured if entry else True,
         task=entry.task if entry else models.CHAT,
@@ -195,6 +196,12 @@ def _uneven(entry: Model | None, flags: Flags) -> str:
     whole = "--enable-expert-parallel" in flags
     geometry = replace(entry.geometry, widths=()) if whole else entry.geometry
     return memory_fit.uneven(geometry, int(tensor))
+
+
+def _context_parts(entry: Model | None, flags: Flags) -> str:
+    names = ("--tensor-parallel-size", "--decode-context-parallel-size")
+    hosts, parts = (int(said) if (said := flags.get(name) or "").isdecimal() else 0 for name in names)
+    return memory_fit.context_parts(entry.geometry, hosts, parts) if entry and hosts >= parts > 1 else ""
 
 
 def version_in(image: str, version: str | None) -> str | None:

@@ -508,6 +508,10 @@ BY_PLACE = [
      "model_missing"),
     (["flashinfer/jit/env.py:<module>"], "RuntimeError: SM 12.x requires CUDA >= 12.9, and this is an older one of it",
      "kernel_unsupported"),
+    (["vllm/distributed/utils.py:init", "python3.12/socket.py:getaddrinfo"],
+     "socket.gaierror: [Errno -2] Name or service not known", "fabric_unreachable"),
+    (["bin/vllm:<module>"], "BlockingIOError: [Errno 11] Resource temporarily unavailable", "start_failed"),
+    (["bin/vllm:<module>"], "IsADirectoryError: [Errno 21] Is a directory: '/models/x.jinja'", "start_failed"),
     (["runai/utils.py:list", "botocore/auth.py:add_auth"], "NoCredentialsError: Unable to locate credentials, at all",
      "model_missing"),
     # Words by their class; the code is asked before.

@@ -164,3 +164,40 @@ def test_a_type_that_llama_cpp_does_not_know_is_no_damaged_file() -> None:
     rest = ("gguf_init_from_reader: failed to read tensor info", "llama_model_load: error loading model: x")
     assert read(unknown, *rest, log=llama_log()).fault == ("unknown_quantization", unknown)
     assert read(*rest, log=llama_log()).fault is None
+
+
+BESIDE = {
+    "a thread": ("Exception in thread Thread-2 (watch):", *RAISED, "x.NVMLError_NotSupported: Not Supported"),
+    "a destructor": ("Exception ignored in: <function X.__del__ at 0xff>", *RAISED, "AttributeError: no close"),
+    "a task": ("Task exception was never retrieved", "future: <Task finished>", *RAISED, "OSError: no such host"),
+    "a log line": ("--- Logging error ---", *RAISED, "TypeError: not all arguments converted"),
+    "one and its reason": (
+        *("Exception in thread Thread-2 (watch):", *RAISED, "KeyError: 'x'", ""),
+        *("During handling of the above exception, another exception occurred:", "", *RAISED, "OSError: no such host"),
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", BESIDE.values(), ids=BESIDE)
+def test_what_is_raised_beside_a_program_does_not_end_it(lines: tuple[str, ...]) -> None:
+    assert verdict_of_end(137, read(*lines), 0).verdict == "killed"
+    assert verdict_of_end(1, read(*lines, "Loading", *RAISED, ENDED), 0).verdict == "kv_cache_short"
+    assert read(lines[0], "Loading", *RAISED, OPEN).cause == OPEN
+    log = read(*lines)
+    assert log.end is None and ": " in log.cause and log.cause.split()[0] in " ".join(lines[2:])
+
+
+def test_vllm_goes_on_without_a_flash_attention_that_it_names() -> None:
+    said = "(EngineCore pid=1) ERROR 12-01 09:59:01 [fa_utils.py:72] Cannot use FA version 3 is not supported due to"
+    assert read(f"{said} FA3 is only supported on devices with compute capability 9.0").fault is None
+
+
+def test_rust_says_below_a_panic_and_an_error_why() -> None:
+    panic = read("thread 'main' (89) panicked at src/main.rs:40:14:", 'Os { message: "Address already in use" }', "x")
+    chain = read(
+        "Error: no gateway", "", "Caused by:", "    0: cannot listen", "    1: Address already in use", "Error: x"
+    )
+    assert [log.fault[0] if log.fault else None for log in (panic, chain)] == ["port_busy", "port_busy"]
+    assert [error.text for error in chain.errors.found][1:] == ["Error: x"]
+    assert "said" not in read("thread 'main' panicked at a.rs:4:1:", "no", "error: said").errors.found[0].text
+    assert read("Caused by:", "    nothing above").fault is None

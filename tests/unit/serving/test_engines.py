@@ -335,6 +335,7 @@ def test_sglang_meets_where_the_firewall_lets_the_cluster_in() -> None:
         ({"extra_args": ["--enable-nccl-nvls"]}, "rule sglang_nvlink: it joins GPUs over NVLink"),
         ({"extra_args": ["--moe-a2a-backend", "deepep"]}, "rule sglang_deepep"),
         ({"extra_args": ["--attention-backend", "fa3"]}, "rule sglang_other_chips: its kernels are for SM90 or SM100"),
+        ({"extra_args": ["--attention-backend", "flashmla"]}, "rule sglang_other_chips"),
         ({"extra_args": ["--moe-runner-backend", "flashinfer_trtllm"]}, "rule sglang_other_chips"),
         ({"extra_args": ["--dsa-decode-backend", "trtllm"]}, "rule sglang_other_chips"),
         ({"extra_args": ["--enforce-eager"]}, "rule sglang_flag: this version has no --enforce-eager"),
@@ -359,6 +360,27 @@ def test_a_rule_may_be_accepted_and_one_of_a_version_warns() -> None:
     plan = vllm.plan(view({"own": entry("sglang", version="0.5.17")}))
     assert [each["id"] for each in plan.findings] == ["sglang_code_by_request", "sglang_fp4_nonsense"]
     assert not refused({"own": entry("sglang", extra_args=["--enable-symm-mem"], accept={"sglang_nvlink": "tried"})})
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("--max-model-len 8192", "llama_other_engine"),
+        ("--reasoning_parser=qwen3", "llama_other_engine"),
+        ("-ctv q8_0 -fa off", "llama_quantized_values"),
+        ("--flash-attn=0 --jinja --cache-type-v iq4_nl", "llama_quantized_values"),
+        ("-fa", "llama_value"),
+        ("-fa --jinja", "llama_value"),
+        ("-ctk q8", "llama_value"),
+        ("--reasoning-format deepseek --reasoning-budget 0 --spec-draft-type-v q8_0", ""),
+        ("-fa on -ctk q8_0 -ctv q8_0 -ctkd q8_0 --cache-type-k-draft f16", ""),
+        ("-fa off -ctk q8_0 -ctv f16", ""),
+        ("--flash-attn=auto --cache-type-k=bf16 --chat-template-kwargs {}", ""),
+    ],
+)
+def test_what_llama_cpp_does_not_take_is_objected_to(words: str, rule: str) -> None:
+    found = rules.judge("llama_cpp", "x/llama.cpp:server-cuda13-b9992", "", words.split(), 1, {})
+    assert [each.id for each in found] == [rule] * bool(rule)
 
 
 @pytest.mark.parametrize("words", ["--attention-backend triton", "--moe-runner-backend flashinfer_cutlass"])

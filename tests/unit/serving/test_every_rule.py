@@ -306,8 +306,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "gdn_hybrid": (made(traits=GDN), made(traits=MOE)),
     "gemma_4_per_layer": (
-        made(model="google/gemma-4-31B-it", version="0.27.1"),
-        made(model="google/gemma-4-E4B-it", version="0.27.1"),
+        made(model="google/gemma-4-E2B-it", version="0.27.1"),
+        made(model="google/gemma-3-27b-it", version="0.27.1"),
     ),
     **{
         f"fabric_{name}": (made(fabric=((kind, "a fact"),)), made())
@@ -479,6 +479,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     ),
     "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
     "layers_uneven": (made("-tp 3", hosts=3, uneven="8 KV heads do not divide by 3"), made("-tp 3", hosts=3)),
+    "context_parallel_heads": (made("-tp 2 -dcp 2", hosts=2, context_parts="a fact"), made("-tp 2 -dcp 2", hosts=2)),
     "nccl_2_28_9": (made(hosts=2), made("--enforce-eager", hosts=2)),
     "nccl_inline": (
         made(hosts=2, **env(NCCL_IB_USE_INLINE="1", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),

@@ -72,6 +72,7 @@ FAILED = {
     "mxfp4_marlin_memory": Run("openai/gpt-oss-120b", "--enforce-eager", OWN, "0.23.0"),
     "nvfp4_young": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", "--max-model-len 131072", OWN, "0.20.1"),
     "mtp_async": Run("nvidia/Qwen3.6-35B-A3B-NVFP4", DRAFTS, "vllm/vllm-openai:v0.24.0"),
+    "context_parallel_heads": Run("openai/gpt-oss-120b", "-tp 2 -dcp 2", "vllm/vllm-openai:v0.33.0", hosts=2),
     "utilization_above_085": Run("a/b", "-tp 2 --gpu-memory-utilization 0.86", hosts=2),
     "batched_tokens_memory": Run(
         "a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768 --kv-cache-memory-bytes 36G", OWN, "0.24.0"
@@ -276,7 +277,7 @@ QUIET = {
         "dflash_attention_026",
     ),
     "FP8 with 0.24.0": (Run("a/coder-30B-A3B-FP8", "", OWN, "0.24.0"), "deep_gemm_024"),
-    "Gemma 4 E2B with 0.27.1": (WORKED["Gemma 4 E2B with 0.27.1"], "gemma_4_per_layer"),
+    "Gemma 4 E2B with 0.28.0": (Run("google/gemma-4-E2B-it", image="vllm/vllm-openai:v0.28.0"), "gemma_4_per_layer"),
     "CUDA 12 with Marlin for both": (WORKED["marlin for both kinds of layers"], "cuda12_nvfp4"),
     "CUDA 12 with one scale": (WORKED["FP8 with one scale for each tensor"], "cuda12_fp8_blocks"),
 }

@@ -102,6 +102,21 @@ def test_hosts_share_layers_where_they_divide_the_kv_heads_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "hosts", "parts", "said"),
+    [
+        ({}, 2, 2, "8 KV heads on 2 hosts leave no 2 copies"),
+        ({"kv_heads": 2}, 4, 2, ""),
+        ({"kv_heads": 2}, 4, 4, "2 KV heads on 4 hosts leave no 4 copies"),
+        ({"kv_heads": 0, "latent": 576}, 2, 2, ""),
+        ({"kv_heads": 0, "latent": 576}, 4, 3, "4 hosts do not divide by 3 parts of a context"),
+    ],
+)
+def test_a_part_of_a_context_takes_all_kv_heads(change: dict[str, Any], hosts: int, parts: int, said: str) -> None:
+    geometry = replace(known("openai/gpt-oss-120b")[0].geometry, **change)
+    assert memory_fit.context_parts(geometry, hosts, parts) == said
+
+
+@pytest.mark.parametrize(
     ("change", "hosts", "said"),
     [
         ({}, 4, ""),

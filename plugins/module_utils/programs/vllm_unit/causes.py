@@ -34,19 +34,30 @@ _FOLDERS = re.compile(r"(?<=-packages/).*|(?:[^/]+/){0,2}$")  # of a package fro
 KEPT_FRAMES = 60  # the last ones of a traceback
 LONGEST_NAME = 80  # of a file with its folder, and of a function
 # pydantic says on the next lines what is wrong; argparse passes on what it says, and llama.cpp why CUDA failed.
-_UNFINISHED = re.compile(r"\d+ validation errors? for \w+$|\.cuh?:\d+: CUDA error$")
+_UNFINISHED = re.compile(r"\d+ validation errors? for \w+$|\.cuh?:\d+: CUDA error$|panicked at \S+:\d+:\d+:$")
 _FINISHED = "For further information"
-_WORDLESS = re.compile(r"[\w.]{3,80}: ?$")  # what is raised with a message whose first line is empty
+# What is raised with a message whose first line is empty; Rust says on the next line why it panicked.
+_WORDLESS = re.compile(r"[\w.]{3,80}: ?$|thread '[^']{0,80}'.{0,20} panicked at ")
+_CAUSED = re.compile(r"Caused by:$")  # anyhow (Rust), before the indented lines of what is below an error
+# What Python puts before the traceback of a thread, a task, a destructor or a log line: its program goes on without.
+_BESIDE = re.compile(
+    r"Exception in thread |Exception ignored (?:in|on|while)\b|(?:Task|Future) exception was never retrieved"
+    r"|--- Logging error ---"
+)
+_BETWEEN = re.compile(r"future: <|During handling of the above exception|The above exception was the direct cause")
 _LEVELS = ("ERROR", "CRITICAL", "FATAL")
-# uvicorn's own way of writing; what NGC's entrypoint says of an older driver, before it takes the libraries for that
-_HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was built for NVIDIA Driver Release")
+# uvicorn's own way of writing; what NGC's entrypoint says of an older driver, before it takes the libraries for that;
+# vLLM of a FlashAttention that it then leaves out
+_HARMLESS = re.compile(
+    r"(?:DEBUG|INFO|WARNING):\s|ERROR: This container was built for NVIDIA Driver Release|Cannot use FA version \d"
+)
 # NCCL warns of what ends it, and kernels print what they are not made for.
 _TROUBLE = re.compile(
     r"error|exception|fatal|failed|failure|killed|refused|NCCL WARN|only supports? sm|denied|read-only file|SIGSEGV|"
     r"segmentation fault|SIGBUS|marked dead|is dead|died|exit code:? -\d|watchdog timeout \(|crashed|has invalid|"
     # a heap that is no longer whole, as glibc says it, and what a solver of versions finds
     r"double free|\Acorrupted |\A(?:free|[mc]alloc|realloc|malloc_consolidate|munmap_chunk)\(\): |"
-    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch",
+    r"(?:overflow|smashing) detected|unsatisfiable|version mismatch|panicked at |unsupported system",
     re.IGNORECASE,
 )
 # Said of trouble, and as often of what a program does well without.
@@ -91,6 +102,8 @@ class Errors:
         self.frames: dict[str, list[tuple[str, str]]] = {}  # of each process that shows a traceback
         self.grouped: set[str] = set()  # processes that show a group of exceptions
         self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
+        self.chained: set[str] = set()  # processes whose next lines, while they are indented, say more
+        self.beside: set[str] = set()  # processes whose next traceback ends nothing
 
     def feed(self, line: str) -> Error | None:
         """The error that this line says, if it does."""
@@ -110,8 +123,7 @@ class Errors:
             return None
         if process in self.frames:
             return self._in_traceback(process, text)
-        if process in self.unfinished:
-            self._go_on(process, text)
+        if self._is_beside(process, text) or self._belongs(process, text):
             return None
         weight = ENDS if level else _weight(text)
         return None if weight is None else self._keep(process, Error(text.strip()[:LONGEST_ERROR], False, "", weight))
@@ -141,7 +153,31 @@ class Errors:
         bare = frames and len(text) < BARE_ERROR and not _WORDLESS.match(text)
         where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if bare else ""
         way = "".join(f"{file}:{function} " for file, function in frames)
-        return self._keep(process, Error(f"{text}{where}"[:LONGEST_ERROR], True, way))
+        weight = PERHAPS if process in self.beside else ENDS
+        return self._keep(process, Error(f"{text}{where}"[:LONGEST_ERROR], weight == ENDS, way, weight))
+
+    def _is_beside(self, process: str, text: str) -> bool:
+        """A traceback follows at once, or behind lines that name its task or that join it to another one."""
+        if _BESIDE.match(text) and len(self.beside) < MOST_PROCESSES:
+            self.beside.add(process)
+            return True
+        if text.strip() and not _BETWEEN.match(text):
+            self.beside.discard(process)
+        return process in self.beside
+
+    def _belongs(self, process: str, text: str) -> bool:
+        """Whether it says more of an error before it."""
+        if self.found and _CAUSED.match(text):
+            self.chained.add(process)
+            self.unfinished[process] = len(self.found) - 1
+            return True
+        if process in self.chained and not text[:1].isspace():
+            self.chained.discard(process)
+            self.unfinished.pop(process, None)
+        if process not in self.unfinished:
+            return False
+        self._go_on(process, text)
+        return True
 
     def _go_on(self, process: str, text: str) -> None:
         place = self.unfinished[process]
