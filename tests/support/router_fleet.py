@@ -185,7 +185,7 @@ class Fleet:
                 ("/etc/gb10-fleet/", f"{home}/"),
                 ("/var/lib/gb10-fleet/", f"{home}/"),
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=debug", f"{home}/strangers.log"),
-                ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=warn", f"{home}/failed.log"),
+                ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=notice", f"{home}/heard.log"),
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway", f"{home}/access.log"),
                 ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),
                 ("    user haproxy\n    group haproxy\n", ""),

@@ -108,11 +108,11 @@ def _of_kernel(host: HostReader, since_s: float | None, *which: str) -> Iterator
         others = f"(?!{'|'.join(told)})" if told else ""
         text = _asked(host, since_s, f"^{others}(?:{GREP})", "_TRANSPORT=kernel", *which)
         yield text
-        if text.count("\n") < MOST_LINES - 1:
+        if text.count("\n") < MOST_LINES - 1 and len(text) <= LARGEST_TEXT:
             return
         topics = Counter(filter(None, (topic(entry["MESSAGE"]) for entry in _entries(text))))
-        told += [_pattern(*each) for each, count in topics.items() if count >= MOST_LINES / len(topics) / 2]
-    raise Unknown(f"the kernel's log has {MOST_LINES} lines and more of each of {len(told)} topics")
+        told += [_pattern(*each) for each, count in topics.items() if count >= sum(topics.values()) / len(topics) / 2]
+    raise Unknown(f"the kernel's log fills {MOST_QUESTIONS} answers of {MOST_LINES} lines")
 
 
 def _pattern(row: int, key: str) -> str:

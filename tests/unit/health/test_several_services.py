@@ -172,13 +172,23 @@ def test_no_line_that_is_often_there_hides_a_fault(tmp_path: Path, monkeypatch: 
     assert len(kept) <= 5 * len({kernel_log.topic(each["text"]) for each in kept})
 
 
+def test_an_answer_that_is_cut_off_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose name has an odd byte makes long lines: journalctl writes such a message as a list of numbers."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    monkeypatch.setattr(kernel_log, "LARGEST_TEXT", 5000)
+    texts = ["NVRM: Xid (PCI:000f:01:00): 79, x", *["Memory cgroup out of memory: Killed process 9 (x) " + "x" * 500] * 50]
+    events = kernel_log.read_events(HostReader(system=System(tmp_path, journal_of(texts, []))), NOW)
+    tally("a login that hides a fault by long lines", 1, int(events[0]["key"] != "79"))
+    assert [each["key"] for each in events] == ["79", "Memory cgroup"]
+
+
 def test_a_log_that_fills_each_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "var/log/journal/x").mkdir(parents=True)
     monkeypatch.setattr(kernel_log, "MOST_LINES", 20)
     monkeypatch.setattr(kernel_log, "MOST_QUESTIONS", 2)
     texts = [f"NVRM: Xid (PCI:000f:01:00): {xid}, x" for xid in range(1, 200)] * 2
     host = HostReader(system=System(tmp_path, journal_of(texts, [])))
-    with pytest.raises(Unknown, match="20 lines and more"):
+    with pytest.raises(Unknown, match="fills 2 answers of 20 lines"):
         kernel_log.read_events(host, NOW)
 
 
