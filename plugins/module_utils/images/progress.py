@@ -11,7 +11,7 @@ _LINE = re.compile(r"#(\d+) (.*)")
 _STAGE = re.compile(r"\[(?:([^\[\]]*) )?(\d+/\d+)\] ")  # from one bracket to the next: a line is read once
 _NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 _TIME = re.compile(r"^\d+\.\d+ ")
-_ERROR = re.compile(r"error\b(?![\w/]*\.\w)|^fatal: |not found|no such|cannot|could not|failed", re.IGNORECASE)
+_ERROR = re.compile(r"error\b(?![\w/]{0,200}\.\w)|^fatal: |not found|no such|cannot|could not|failed", re.IGNORECASE)
 # What cmake, configure, compilers and setup tools say while all is well.
 _PASSING = re.compile(r"-- |checking |copying |adding |\[\d+/\d+\] |[^ ]+: warning\b|raise ")
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)

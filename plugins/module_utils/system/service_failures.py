@@ -106,8 +106,8 @@ WAYS_OUT = {
     " and so do programs that kill for memory: `journalctl -u earlyoom -u systemd-oomd`",
     "start_failed": "the first error in `journalctl -u {unit}` is the cause",
     "engine_died": "the first error in `journalctl -u {unit}` is the cause; without one, see `journalctl -k` around"
-    " that time, and `journalctl -t gb10_gateway _SYSTEMD_UNIT=gb10-gateway.service` for a request that was answered"
-    " 502 then; it starts again by itself",
+    " that time, and `journalctl -p notice -t gb10_gateway _SYSTEMD_UNIT=gb10-gateway.service` for the requests that"
+    " it had right before; it starts again by itself",
 }
 
 

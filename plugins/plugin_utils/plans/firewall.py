@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.flight_recorder import FlightRecorderSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import router
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import settings as gateway_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
@@ -55,6 +56,7 @@ class Gateway:
 
     port: int
     six: bool  # it listens on an address of IPv6
+    asked: tuple[int, ...]  # the ports of others, which the router here asks
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,9 @@ def _open(view: View, settings: FirewallSettings) -> list[Ports]:
 
 def _gateway(view: View) -> Gateway | None:
     settings = view.settings(GatewaySettings)
-    return Gateway(settings.gateway_port, ":" in settings.gateway_address) if gateway_settings.serves(view) else None
+    if not gateway_settings.serves(view):
+        return None
+    return Gateway(settings.gateway_port, ":" in settings.gateway_address, router.asked(view))
 
 
 def _closed() -> list[Ports]:

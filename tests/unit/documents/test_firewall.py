@@ -37,15 +37,18 @@ needs_root = pytest.mark.skipif(
 
 
 def document(topology: str = "none", host: str = "spark-a", **variables: Any) -> Rendered:
+    """`elsewhere`: what is said of the other hosts alone."""
     spark = {"ssh_ports": variables.pop("ssh_ports", [22]), "host_firewalls": variables.pop("host_firewalls", [])}
     members = HOSTS[topology]
+    elsewhere = variables.pop("elsewhere", {})
     said = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | variables
     known = {name: _facts(name, number) for number, name in enumerate(members)}
     others = {name: known[name] for name in members if name != host}
-    return render(
-        "firewall",
-        View(host, {**known[host], **spark}, said, members, peers=others, given=dict.fromkeys(others, said)),
+    given = dict.fromkeys(others, said | elsewhere)
+    view = View(
+        host, {**known[host], **spark}, said, members, peers=others, given=given, inventory={**given, host: said}
     )
+    return render("firewall", view)
 
 
 def _facts(host: str, number: int) -> dict[str, Any]:
@@ -658,6 +661,25 @@ def test_a_port_stays_closed_until_its_service_has_ended(net: Net, tmp_path: Pat
     assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
 
 
+@needs_root
+def test_a_range_stays_closed_until_nothing_listens_in_it(net: Net, tmp_path: Path) -> None:
+    """SGLang has one for torch's store; vLLM has its place, and its container has not ended."""
+    service = {"model": "acme/small", "port": 8001, "memory_gib": 20, "image": "acme/x:1"}
+    program = Program(net, tmp_path, vllm_services={"chat": {**service, "engine": "sglang"}})
+    program.load()
+    net.listen("host", 22345)
+    store = net.children[-1]
+    program.write(vllm_services={"chat": {**service, "engine": "vllm"}})
+    for _ in range(2):
+        program.load()
+        assert net.reached("stranger", LAN, 22345) == set() and program.holds()
+    store.kill()
+    store.wait()
+    program.load()
+    net.listen("host", 22345)
+    assert net.reached("stranger", LAN, 22345) == {22345}
+
+
 HOLDER = """
 import socket, sys
 held = []
@@ -704,7 +726,8 @@ def test_logins_leave_the_router_its_share_of_another_gateway(
     """They have the router's address: with all of its share they took it every replica."""
     for limit in (name, "source_rate"):
         monkeypatch.setitem(catalog.load("gateway"), limit, {"value": value if limit == name else 2})
-    program = Program(net, tmp_path, gateway_address=LAN, gateway_port=33333)
+    router = {"gateway_address": LAN, "gateway_fleet": ["spark-b"], "gateway_fleet_key": "k" * 32}
+    program = Program(net, tmp_path, **router, elsewhere={"gateway_port": 33333})
     program.load()
 
     def held(uid: int) -> int:

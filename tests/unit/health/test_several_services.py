@@ -176,7 +176,8 @@ def test_an_answer_that_is_cut_off_is_full(tmp_path: Path, monkeypatch: pytest.M
     """A program whose name has an odd byte makes long lines: journalctl writes such a message as a list of numbers."""
     (tmp_path / "var/log/journal/x").mkdir(parents=True)
     monkeypatch.setattr(kernel_log, "LARGEST_TEXT", 5000)
-    texts = ["NVRM: Xid (PCI:000f:01:00): 79, x", *["Memory cgroup out of memory: Killed process 9 (x) " + "x" * 500] * 50]
+    long = "Memory cgroup out of memory: Killed process 9 (x) " + "x" * 500
+    texts = ["NVRM: Xid (PCI:000f:01:00): 79, x", *[long] * 50]
     events = kernel_log.read_events(HostReader(system=System(tmp_path, journal_of(texts, []))), NOW)
     tally("a login that hides a fault by long lines", 1, int(events[0]["key"] != "79"))
     assert [each["key"] for each in events] == ["79", "Memory cgroup"]

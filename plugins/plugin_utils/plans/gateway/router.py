@@ -172,6 +172,11 @@ def _others(view: View) -> list[View]:
     return [other for other in _named(view) if _is_readable(other)]
 
 
+def asked(view: View) -> tuple[int, ...]:
+    """The ports of the gateways that a router on this host asks."""
+    return tuple(dict.fromkeys(other.settings(GatewaySettings).gateway_port for other in _others(view)))
+
+
 def _is_readable(other: View) -> bool:
     try:
         return bool(other.settings(GatewaySettings))
