@@ -139,6 +139,8 @@ HUNG = "INFO: task rsync:812 blocked for more than 122 seconds."
 BACK = AWAY.replace("not responding, still trying", "OK")
 
 TWELFTH = (
+    Case("fault", "a CPU stood still while a file server was away", "log_hung_task",
+         said(reading(), [AWAY, "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", BACK], 1500), "kernel_stuck"),
     Case("sound", "a task waited for a file server that answers again", "", said(reading(), [AWAY, HUNG, BACK], 1500),
          ""),
     Case("fault", "the same while the server is away", "log_share_lost", said(reading(), [AWAY, HUNG], 1500),

@@ -75,7 +75,9 @@ def _holds(patient: Patient, sign: Mapping[str, Any], events: Sequence[Event], b
         known.add(SHUTDOWN)
     if all(_is_back(patient, event) for event in {event["key"]: event for event in events}.values()):
         known.add(BACK)
-    if all(_while_away(patient, event["boot"], event[when]) for event in events for when in ("at_s", "last_s")):
+    # A CPU that stands still waits for no file server.
+    waits = all(" blocked " in event["text"] for event in events)
+    if waits and all(_while_away(patient, one["boot"], one[at]) for one in events for at in ("at_s", "last_s")):
         known.add(AWAY)
     if any(_ended_asleep(patient, event) for event in {event["boot"]: event for event in events}.values()):
         known.add(ASLEEP)

@@ -73,10 +73,10 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[Port
     for path, text in plans:
         for port in ports:
             if claims(text, port) and not re.search(_SWITCHED_OFF, text):
-                renderer, named = re.search(_RENDERER, text), re.search(_UUID, text)
-                uuid = named[0] if named else None
-                kept = re.search(_KEPT_NAME, text)  # NetworkManager's own profile, which nmcli deletes with its file
-                name = kept[1] if kept else None
+                renderer, uuids = re.search(_RENDERER, text), {each[0].lower() for each in re.finditer(_UUID, text)}
+                uuid = uuids.pop() if len(uuids) == 1 else None  # of several profiles nobody can tell which it is
+                kept = re.findall(_KEPT_NAME, text)  # NetworkManager's own profile, which nmcli deletes with its file
+                name = kept[0] if len(kept) == 1 else None
                 owners.append(_owner(port, path, name, uuid, renderer[1] if renderer else everywhere))
     owners += _taken_by_networkd(system, ports)
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))

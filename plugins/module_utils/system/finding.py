@@ -109,8 +109,8 @@ _BEFORE_LOGIN = (
     (
         re.compile(r"\btailscale: (?!(command )?not found)|\btailscale ssh (requires|check)", re.I),
         "Tailscale's own sshd answers, which asks its policy and no key",
-        "let ansible_user in by a rule of the tailnet's `ssh` with `accept`, open the page where it names one, or set"
-        " ansible_host to an address outside of the tailnet",
+        "let ansible_user in by a rule of the tailnet's `ssh` with `accept`, or set ansible_host"
+        " to an address outside of the tailnet",
     ),
 )
 # So ssh calls the other end where a program or a jump host makes the connection.

@@ -112,6 +112,9 @@ def test_a_profile_that_netplan_keeps_has_the_name_that_nmcli_knows(tmp_path: Pa
 """
     (found,) = owners(tmp_path, {f"/etc/netplan/90-NM-{UUID}.yaml": text})
     assert (found["name"], found["uuid"], found["renderer"]) == ("Wired connection 5", UUID, "NetworkManager")
+    other = f'      networkmanager: {{uuid: "{UUID[:-1]}7", name: "management"}}'
+    (found,) = owners(tmp_path, {f"/etc/netplan/90-NM-{UUID}.yaml": f"{text}    eth9:\n{other}\n"})
+    assert (found["name"], found["uuid"]) == (None, None), "which of the two it is cannot be told"
 
 
 def test_a_profile_that_netplan_stores_for_networkmanager_has_its_uuid(tmp_path: Path) -> None:

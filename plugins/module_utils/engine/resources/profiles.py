@@ -157,8 +157,8 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
         if not resource.replace_foreign:
             raise HostError(
                 f"{resource.label}: {resource.interface} belongs to the profile {other.name!r} already"
-                f" ({other.filename or other.uuid}); delete that one, or set replace_foreign"
-                " (role fabric: fabric_replace_foreign) to have it deactivated"
+                f" ({other.filename or other.uuid}); `nmcli connection delete uuid {other.uuid}`, or set"
+                " replace_foreign (role fabric: fabric_replace_foreign) to have it deactivated"
             )
         _refuse_to_switch_off(resource, other, state)
         differences.append(f"{other.name!r} gives up the interface")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import re
 import shlex
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -410,12 +409,9 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
             f" /etc/systemd/network/00-{owner['interface']}.network, and run `sudo networkctl reload`, which takes its"
             " address off"
         )
-    if owner["name"]:
-        by_hand = f"`sudo nmcli connection delete {shlex.quote(owner['name'])}`"
-        if re.fullmatch("Wired connection [0-9]+", owner["name"]):
-            by_hand += (
-                " (NetworkManager has made it up by itself for a port without a profile; nothing of yours is lost)"
-            )
+    if owner["name"]:  # another profile may have it, too, and nmcli deletes both
+        profile = f"uuid {owner['uuid']}" if owner["uuid"] else shlex.quote(owner["name"])
+        by_hand = f"`sudo nmcli connection delete {profile}`"
     else:
         by_hand = (
             f"take {owner['interface']} out of {owner['file']}, then reboot (`netplan apply` may take down the"
