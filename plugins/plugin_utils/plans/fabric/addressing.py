@@ -410,8 +410,8 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
             " address off"
         )
     if owner["name"]:  # another profile may have it, too, and nmcli deletes both
-        profile = f"uuid {owner['uuid']}" if owner["uuid"] else shlex.quote(owner["name"])
-        by_hand = f"`sudo nmcli connection delete {profile}`"
+        profile = ("uuid", owner["uuid"]) if owner["uuid"] else (owner["name"],)
+        by_hand = f"`sudo nmcli connection delete {shlex.join(profile)}`"
     else:
         by_hand = (
             f"take {owner['interface']} out of {owner['file']}, then reboot (`netplan apply` may take down the"
