@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Optional, TypedDict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import running, stacked
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # a host may have Python 3.9
     from typing import NotRequired
 
 Topic = tuple[int, str]
+_Item = TypeVar("_Item")
 Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who says it, where the journal knows
 
 DEADLINE_S = 20.0
@@ -220,11 +221,29 @@ def topic(message: str) -> Topic | None:
 
     Whoever makes the lines of one topic must take no room from another one.
     """
+    for row, kind, found in _rows(message):
+        return row, "" if kind in _NAMED or not _PLAIN.match(found[1]) else found[1]
+    return None
+
+
+def newest(lines: Sequence[_Item], topic_of: Callable[[_Item], Any], most: int, **more: int) -> list[_Item]:
+    """Return the last `most` of each topic, in their order; `more` says it of some topics."""
+    left: dict[Any, int] = defaultdict(lambda: most, more)
+    kept = []
+    for line in reversed(lines):
+        told = topic_of(line)
+        left[told] -= 1
+        if left[told] >= 0:
+            kept.append(line)
+    return kept[::-1]
+
+
+def _rows(message: str) -> Iterator[tuple[int, str, re.Match[str]]]:
+    """The rows of KINDS that a line fits, in the order of trial."""
     for row, (kind, pattern) in enumerate(_KINDS):
         found = pattern.search(message)
         if found:
-            return row, "" if kind in _NAMED or not _PLAIN.match(found[1]) else found[1]
-    return None
+            yield row, kind, found
 
 
 def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | None:
@@ -234,12 +253,10 @@ def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | No
     said = _SERVICE.match(message) if speaker != CONTAINER else None
     if said:
         return (SERVICE, said[2], said[1]) if said[2] in WAYS_OUT else None
-    for kind, pattern in _KINDS:
-        if speaker is not None and (speaker, kind) != (GUARD, "oom_daemon"):
-            continue
-        found = pattern.search(message)
-        if found:
-            return kind, quoted(XIDS_IN_WORDS.get(found[1], found[1])), None
+    if speaker in (None, GUARD):
+        for _row, kind, found in _rows(message):
+            if speaker is None or kind == "oom_daemon":
+                return kind, quoted(XIDS_IN_WORDS.get(found[1], found[1])), None
     return None
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,21 +59,14 @@ def last_seconds(
         inside = [line for line in lines if begin_s <= line["at_s"] < end_s]
         if inside:
             last_s = inside[-1]["at_s"]
-            near = _newest([line for line in inside[-_READ:] if abs(last_s - line["at_s"]) <= shown_s])
-            found += [{"at_s": float(line["at_s"]), "text": words(line)} for line in near]
+            near = [line for line in inside[-_READ:] if abs(last_s - line["at_s"]) <= shown_s]
+            told = kernel_log.newest(near, _topic, MOST_LINES, samples=MOST_SAMPLES)  # none takes another one's room
+            found += [{"at_s": float(line["at_s"]), "text": words(line)} for line in told]
     return found
 
 
-def _newest(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of samples, and of each topic of the kernel: none takes the room of another one."""
-    left: dict[Any, int] = collections.defaultdict(lambda: MOST_LINES, samples=MOST_SAMPLES)
-    kept = []
-    for line in reversed(lines):
-        topic = (kernel_log.topic(str(line["text"])) or "other lines") if "text" in line else "samples"
-        left[topic] -= 1
-        if left[topic] >= 0:
-            kept.append(line)
-    return kept[::-1]
+def _topic(line: Mapping[str, Any]) -> Any:
+    return (kernel_log.topic(str(line["text"])) or "other lines") if "text" in line else "samples"
 
 
 def words(line: Mapping[str, Any]) -> str:

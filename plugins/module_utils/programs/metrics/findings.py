@@ -6,9 +6,8 @@ Both parts keep what they read in a folder of root's that is gone with the boot.
 
 from __future__ import annotations
 
-import collections
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:  # for types alone, which no program needs
     from ansible_collections.gb10.fleet.plugins.module_utils.reading.health import Reading
 
 KEPT = "/run/gb10-metrics"
-MOST_EVENTS = 50  # of each topic
+MOST_EVENTS = 50  # of each topic: a login makes events of some of them as often as it likes
 _UNREAD = {"processes": None, "disks": None, "boots": None, "events": None, "certificates": None}
 
 
@@ -58,24 +57,17 @@ def follow(samples: list[dict[str, Any]], seen: dict[str, Any], most: int, gap_s
     return found
 
 
-def _newest(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of each topic so many: a login makes events of some of them as often as it likes."""
-    left: dict[Any, int] = collections.defaultdict(lambda: MOST_EVENTS)
-    kept_of = []
-    for event in sorted(events, key=lambda one: float(one["at_s"]), reverse=True):
-        topic = kernel_log.topic(event["text"]) or event["kind"]
-        left[topic] -= 1
-        if left[topic] >= 0:
-            kept_of.append(event)
-    return kept_of[::-1]
+def _topic(event: Mapping[str, Any]) -> Any:
+    return kernel_log.topic(event["text"]) or event["kind"]
 
 
 def of_history(reading: Mapping[str, Any], reasons: Mapping[str, str]) -> dict[str, Any]:
     """What is kept of the slow part: nothing in it grows without end."""
-    events, boots = reading["events"], reading["boots"]
+    boots = reading["boots"]
+    events = sorted(reading["events"] or (), key=lambda one: float(one["at_s"]))
     young = {
         "boots": None if boots is None else [{**boot, "last_lines": []} for boot in boots[-2:]],
-        "events": None if events is None else _newest(events),
+        "events": None if reading["events"] is None else kernel_log.newest(events, _topic, MOST_EVENTS),
     }
     return {**reading, **young, "unknown": dict(reasons)}
 
