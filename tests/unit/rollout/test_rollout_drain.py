@@ -187,13 +187,10 @@ def test_a_router_that_lets_go_of_half_a_cluster_ends_no_model(plays: Plays) -> 
     hosts["loading"] = {**hosts["serving"], "ansible_host": "kind-loading", "gateway_address": "192.0.2.9"}
     inventory = {name: {**host, "gb10_cluster": "pair"} if name != "other" else host for name, host in hosts.items()}
     (withdraw,) = yaml.safe_load((ROOT / "playbooks/withdraw.yml").read_text())
-    joins = {
-        "hosts": "serving,loading",
-        "gather_facts": False,
-        "tasks": [{"ansible.builtin.group_by": {"key": "pair"}}],
-    }
-    play = [joins, withdraw, {"ansible.builtin.import_playbook": "gb10.fleet.drain"}]
-    rc, output = plays.play(inventory, play, "--limit", "serving,loading", ansible_become=False)
+    (plays.tmp_path / "pair.yml").write_text("pair: {hosts: {serving: {}, loading: {}}}\n")
+    play = [withdraw, {"ansible.builtin.import_playbook": "gb10.fleet.drain"}]
+    limit = ("-i", "pair.yml", "--limit", "serving,loading")
+    rc, output = plays.play(inventory, play, *limit, ansible_become=False)
     stopped = [name for name in ("serving", "loading") if (plays.tmp_path / "hosts" / name / "done").exists()]
     tally("a router that lets go of half a cluster, and the model ends", 1, int(bool(stopped)))
     said = [f"{name}: the router of other did not let go of pair" in output for name in ("serving", "loading")]
