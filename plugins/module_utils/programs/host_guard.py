@@ -23,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason im
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.guard_reason import LAST
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import parse_pressure
 from ansible_collections.gb10.fleet.plugins.module_utils.system.lock import BOOT_ID, writing_now
+from ansible_collections.gb10.fleet.plugins.module_utils.system.saying import say
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
@@ -65,7 +66,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with contextlib.suppress(OSError, AttributeError):  # a page of its own that has to come from the disk may not come
         ctypes.CDLL(None).mlockall(_LOCK_ALL)
-    watch(config["mode"], rules, World(Path("/"), _tell, _stopped, time.monotonic, time.time, _say))
+    watch(config["mode"], rules, World(Path("/"), _tell, _stopped, time.monotonic, time.time, say))
     return 0
 
 
@@ -78,9 +79,7 @@ def may_arm(root: Path, rules: Rules, now_s: float) -> bool:
     starts = [each for each in _starts(root) if now_s - each["at_s"] < DAY_S]
     spent = sum(not each["ended"] for each in starts)
     if spent >= rules.per_day:
-        sys.stdout.write(
-            f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard\n"
-        )
+        say(f"not armed: {spent} starts within a day did not end in good order, as after a reboot by this guard")
         return False
     _write(root, STARTS, {"starts": [*starts, {"at_s": now_s, "ended": False}][-_MOST_STARTS:]})
     return True
@@ -192,12 +191,6 @@ def _write(root: Path, name: str, content: dict[str, Any]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # a journal that is gone is no reason to fail, which would reboot the host
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
 
 
 def _tell(text: str) -> None:

@@ -141,7 +141,7 @@ def test_no_port_depends_on_a_set() -> None:
     """While a transaction ends the kernel misses what a new interval set holds: 65 of 6 million connections came in."""
     given = {"vllm_host": "::", "firewall_clients": ["192.0.2.0/24", "2001:db8::/64"]}
     lines = rules("ring", **given, firewall_open_ports=[8081, 8082]).splitlines()
-    text = "\n".join(line for line in lines if not line.lstrip().startswith("#") and "login_" not in line)
+    text = "\n".join(line for line in lines if not re.match(r"\s*#|.*(login|passing)_", line))
     assert not re.search(r"\bset\b|\bmap\b|@|\{.*\S.*\}", text)
     assert "delete" not in text, "a new chain is empty for a moment, as the old one is"
 
@@ -153,11 +153,14 @@ GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
 def test_only_limits_look_into_sets(address: str, source: str) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
-    gateway, logins = ([line for line in looking if (" @login_" in line) is of_logins] for of_logins in (False, True))
-    assert (len(gateway), len(logins)) == (2, 4)
+    gateway, logins, passing = (
+        [line for line in looking if f" @{whose}_" in line] for whose in ("gateway", "login", "passing")
+    )
+    assert (len(gateway), len(logins), len(passing), len(looking)) == (2, 4, 2, 8)
     assert all(line.endswith(" counter name refused drop") for line in looking)
     assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
     assert all("{ meta skuid" in line for line in logins)
+    assert all("{ iifname " in line for line in passing)
 
 
 @pytest.mark.parametrize(
@@ -781,6 +784,41 @@ def test_no_login_fills_the_kernels_table_of_connections(
     assert sent(0, 300) == sent(33, 300) == 300, "root and the services of the system are not meant"
     assert program.holds()
     assert net.reached("stranger", LAN, 22) == {22}
+
+
+CONTAINER = """
+import random, socket, struct, sys
+# Each packet has another source address of its segment, as root of a container can write it.
+wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+print("up", flush=True)
+for number in range(int(sys.argv[1])):
+    source = socket.inet_aton(f"192.168.{97 + number // 250}.{number % 250}")
+    udp = struct.pack("!HHHH", 40000, 9, 8, 0)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 17, 0, source, socket.inet_aton("192.0.2.200"))
+    wire.sendto(head + udp, ("192.0.2.200", 0))
+print("sent", flush=True)
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("rows", [{"connections": 50}, {"rate": 1, "burst": 50}], ids=["connections", "rate"])
+def test_no_container_fills_the_kernels_table_of_connections(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: dict[str, int]
+) -> None:
+    """One in a network of its own has no login, and its packets are not the host's: they are forwarded."""
+    for name, value in rows.items():
+        monkeypatch.setitem(catalog.load("firewall")["share"], name, {"value": value})
+    program = Program(net, tmp_path)
+    program.load()
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0")
+    net.run("rogue", "ip", "route", "add", "192.0.2.0/24", "via", RAIL)
+    before = int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))
+    child = net.start("rogue", CONTAINER, "300")
+    assert child.stdout is not None and child.stdout.readline() == "sent\n"
+    held = int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count")) - before
+    assert 45 <= held <= 60
+    assert net.reached("stranger", LAN, 22) == {22}
+    assert program.holds()
 
 
 @needs_root

@@ -307,7 +307,7 @@ def test_what_cannot_be_kept_is_said_once(tmp_path: Path, capfd: pytest.CaptureF
     for _ in range(3):
         with pytest.raises(OSError, match="directory"):
             keeper._keep(theirs, "spark-a", {"at_s": 1})
-    assert capfd.readouterr().err == "gb10-recorder: what spark-a sends cannot be kept: Is a directory\n"
+    assert capfd.readouterr().out == "gb10-recorder: what spark-a sends cannot be kept: Is a directory\n"
     (tmp_path / "spark-a.jsonl").rmdir()
     assert keeper._keep(theirs, "spark-a", {"at_s": 2}) and not keeper._keep(ours, "spark-a", {"at_s": 3})
     assert list(ring.lines(tmp_path, "spark-a")) == [{"at_s": 2}]

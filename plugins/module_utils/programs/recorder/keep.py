@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.saying import say
+
 from ..vllm_unit.seal import Seal, read_secret
 from .ring import STATE, Ring
 from .send import CONFIG, KEPT, PATIENCE_S, Call
@@ -117,7 +119,7 @@ class Keeper:
                 self._rings[host].add(message)
             except OSError as error:
                 if host not in self._full:
-                    sys.stderr.write(f"gb10-recorder: what {host} sends cannot be kept: {error.strerror}\n")
+                    say(f"gb10-recorder: what {host} sends cannot be kept: {error.strerror}")
                 self._full.add(host)
                 raise
             self._full.discard(host)

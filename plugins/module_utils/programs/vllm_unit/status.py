@@ -8,12 +8,12 @@ import json
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system import saying
 from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import (
     LASTING,
     OUTSIDE,
@@ -177,8 +177,7 @@ def _utc() -> str:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"gb10-vllm: {text}\n")
-    sys.stdout.flush()
+    saying.say(f"gb10-vllm: {text}")
 
 
 def printable(value: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY
+from ansible_collections.gb10.fleet.plugins.module_utils.system.saying import say
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document
 
@@ -91,8 +91,7 @@ class World(NamedTuple):
 def main() -> int:
     world = World(Path("/"), _run, ask, time.monotonic, time.time)
     for line in patrol(json.loads(Path(CONFIG).read_text(encoding="utf-8")), world):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+        say(line)
     return 0
 
 
