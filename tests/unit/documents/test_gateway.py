@@ -775,6 +775,28 @@ def test_health_may_not_be_asked_without_end(gateway: Gateway, heard: list[Any])
 
 
 @needs_nginx
+def test_a_machine_has_no_more_of_health_for_having_many_addresses(tmp_path: Path) -> None:
+    """It has a whole /64 of IPv6, and each of its addresses had a rate of its own: 3,979 a second came through."""
+    port = free_port()
+    config = written(tmp_path, port, free_port())
+    believes = "http {\n    set_real_ip_from 127.0.0.1;\n    real_ip_header X-From;\n"
+    config.write_text(config.read_text().replace("http {\n", believes, 1))
+    Log(tmp_path / "log")
+
+    def said(address: str) -> int:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(request("GET /health", f"X-From: {address}", key=None))
+            return status(client.recv(65536))
+
+    with running_nginx(config, port):
+        one = [said(f"2001:db8:0:a0a::{number:x}") for number in range(1, 61)]
+        many = [said(f"2001:db8:0:{number:x}::1") for number in range(1, 61)]
+        tally("a machine asks for health from many addresses", 60, sum(each != 429 for each in one[30:]))
+        assert set(one) == {503, 429} and set(many) == {503}
+        assert {said(f"192.0.2.{number}") for number in range(1, 61)} == {503}
+
+
+@needs_nginx
 def test_a_client_whose_key_was_taken_back_finishes_no_request_for_ever(tmp_path: Path) -> None:
     """A request that is half sent stays with the worker that knows the key. It sent a byte a minute, and was served."""
     port, listener = free_port(), socket.create_server(("127.0.0.1", 0))
