@@ -19,7 +19,7 @@ from gb10_fleet.ending import by_name, show_errors, told
 from gb10_fleet.enrol.written import NotWritable
 from gb10_fleet.options import Check, Inventory, Json, NoLists, Yes
 from gb10_fleet.playbook import Order, Outcome, Report, run
-from gb10_fleet.rollout import locks
+from gb10_fleet.rollout import boards, locks
 from gb10_fleet.rollout.journal import place, utc
 from gb10_fleet.rollout.written import text_of
 from gb10_fleet.up.people import Person, Stop, shortly, stopped
@@ -117,10 +117,13 @@ def _replaced(inventories: list[str], words: Sequence[str], host: str, new: str,
     person.consent(f"Is this the new {host}?")
     written.forget(folder, host, before.address, before.port)
     written.write(folder, {host: (blob, there, str(row["common_args"]))})
-    written.keep(state, {host: judging.known_of(f"{judging.ED25519} {blob}", facts, text_of(utc())[:10])})
+    day = text_of(utc())[:10]
+    written.keep(state, {host: judging.known_of(f"{judging.ED25519} {blob}", facts, day, replaced=True)})
     old = "the disk of the old board has secrets of the fleet: set new ones if it leaves your hands (docs/retire.md)"
     done = f"{host} is this board now. Set it up: gb10 site --limit {host} -i INVENTORY"
-    lines = [*_firmware(inventories, words, host), old, done]
+    left = boards.open_run(inventories, host)
+    then = [f"run {left[0]} is not done and has {host}. After that: {left[1]}"] if left else []
+    lines = [*_firmware(inventories, words, host), old, done, *then]
     person.say(*(by_name(Order("", inventories), line) for line in lines))
     return {"host": host, "address": there.address, "port": there.port, "host_key": print_, "product": product}
 

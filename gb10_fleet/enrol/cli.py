@@ -212,7 +212,9 @@ class _Enrol:
         from gb10_fleet.enrol import judging
 
         day = f"{datetime.now(UTC):%Y-%m-%d}"
-        return judging.known_of(self.seeds[name].public_key, self.verdicts[name].facts, day)
+        before = self.known.get(name)
+        replaced = name in self.new_boards or (before is not None and before.replaced)
+        return judging.known_of(self.seeds[name].public_key, self.verdicts[name].facts, day, replaced=replaced)
 
     # -- and on
 

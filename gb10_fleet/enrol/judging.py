@@ -37,6 +37,7 @@ class Known:
     macs: Sequence[str]
     product: str
     since: str
+    replaced: bool = False  # it took the name over from another board
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def not_new(answer: Answer, known: Known | None) -> str:
     return ""
 
 
-def known_of(public_key: str, facts: Mapping[str, Any], day: str) -> Known:
-    return Known(public_key, facts.get("machine_digest"), macs_of(facts), product_of(facts), day)
+def known_of(public_key: str, facts: Mapping[str, Any], day: str, *, replaced: bool = False) -> Known:
+    return Known(public_key, facts.get("machine_digest"), macs_of(facts), product_of(facts), day, replaced)
 
 
 def macs_of(facts: Mapping[str, Any]) -> list[str]:

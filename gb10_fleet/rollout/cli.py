@@ -8,7 +8,7 @@ import shlex
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from gb10_fleet import known_bad
 from gb10_fleet.home import resolved
 from gb10_fleet.options import Asking, Inventory, Json, Limit, NoLists, Waves
 from gb10_fleet.playbook import Outcome, run
-from gb10_fleet.rollout import live, locks, models, people, recipes, shown, waves, window
+from gb10_fleet.rollout import boards, live, locks, models, people, recipes, shown, waves, window
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import (
     WAY_OUT,
@@ -160,8 +160,7 @@ def roll_out(
         hosts, left_out = waves.free(rollout.who(recipe, run))
         planned = waves.plan(hosts, policy)
         wide = waves.widened(planned, policy)
-        for line in (*left_out, *([wide] if wide else [])) if not as_json else ():
-            live.out(line)
+        _say((*left_out, *([wide] if wide else [])), as_json)
         return rollout.begin(journal, recipe, policy, hosts, planned), 1
 
     words = (*ctx.obj, "--check") if check else ctx.obj
@@ -195,6 +194,7 @@ def resume(
         record = journal.record(run_, resolved(inventory))
         recipes.refuse_resume(record, journal.later(record))
         policy = _policy_of(record, threshold, soak, timeout, windows)
+        _say(boards.reopen(journal, record), as_json)
         return record["run"], journal.resume(record["run"], asdict(policy))
 
     with refusals(as_json):
@@ -216,8 +216,10 @@ def rollback(
     """Take back what a run did on the hosts that it touched: in the same waves, with the same gates, at any time."""
 
     def start(journal: Journal) -> tuple[str, int]:
-        record = journal.record(run_, resolved(inventory))
-        recipe = recipes.back(record, journal.earlier(record), journal.later(record), words=ctx.obj)
+        record, left_out = boards.to_take_back(journal, journal.record(run_, resolved(inventory)))
+        earlier = [boards.without(one, boards.others(journal, one)) for one in journal.earlier(record)]
+        recipe = recipes.back(record, earlier, journal.later(record), words=ctx.obj)
+        _say(left_out, as_json)
         # What has to be taken back does not wait for the hours in which changes were allowed.
         policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])
         hosts, planned = rollout.touched(record)
@@ -289,6 +291,11 @@ def status(
 
 
 # -- what all have in common -------------------------------------------------------------------------------------------
+
+
+def _say(lines: Iterable[str], as_json: bool) -> None:
+    for line in lines if not as_json else ():
+        live.out(line)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from gb10_fleet.untold import Untold
 SCHEMA_VERSION = 1
 MOST_KEPT = 2**20  # characters, as JSON: changes of a host in a run; some hundreds have 60,000
 NOT_KEPT = "not_kept"  # the event that says how many changes of a host are left out: {host, changes}
+WAVE_BEGUN = "wave_begun"  # the event that has the boards of its hosts, too
 MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
@@ -192,8 +193,26 @@ class Journal:
             )
             self._append(run, None, "ended", {"outcome": outcome, "reason": reason})
 
-    def begin_wave(self, run: str, wave: int, hosts: Sequence[str]) -> None:
-        """These hosts of the wave are being worked on from now on, from its first step."""
+    def reopen(self, run: str, hosts: Sequence[str]) -> None:
+        """Their waves begin anew: what the run did was done on other boards."""
+        with self._transaction():
+            for host in hosts:
+                self._db.execute(
+                    "UPDATE wave SET state = 'planned', step = 0 WHERE run = ?1"
+                    " AND wave = (SELECT wave FROM host WHERE run = ?1 AND host = ?2)",
+                    (run, host),
+                )
+                self._db.execute(
+                    "UPDATE host SET state = 'planned', reason = NULL, started = NULL, ended = NULL, changes = NULL"
+                    " WHERE run = ? AND host = ?",
+                    (run, host),
+                )
+            self._append(run, None, "other_boards", {"hosts": [*hosts]})
+
+    def begin_wave(
+        self, run: str, wave: int, hosts: Sequence[str], boards: Mapping[str, written.Board | None] | None = None
+    ) -> None:
+        """These hosts of the wave are being worked on from now on, from its first step. `boards`: rollout/boards.py."""
         now = text_of(self.clock())
         with self._transaction():
             self._db.execute(
@@ -206,7 +225,7 @@ class Journal:
                 " WHERE run = ? AND host = ?",
                 [(now, run, host) for host in hosts],
             )
-            self._append(run, wave, "wave_begun", {"hosts": [*hosts]})
+            self._append(run, wave, WAVE_BEGUN, {"hosts": [*hosts], "boards": dict(boards or {})})
 
     def begin_step(self, run: str, wave: int, step: int, name: str) -> None:
         with self._transaction():
@@ -361,6 +380,16 @@ class Journal:
             for row in rows:
                 found |= json.loads(row["data"])["models"]
             written.refuse(found, dict[str, str], "models")
+        return found
+
+    def boards(self, run: str) -> dict[str, written.Board | None]:
+        """Return which board was behind the name of each host when the run began to work there; None is not known."""
+        found: dict[str, written.Board | None] = {}
+        rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, WAVE_BEGUN))
+        with self._readable():
+            for row in rows:
+                found |= json.loads(row["data"])["boards"]
+            written.refuse(found, dict[str, written.Board | None], "boards")
         return found
 
     def events(self, run: str) -> list[Record]:

@@ -26,7 +26,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import so
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from gb10_fleet.playbook import Order, Outcome, Report
-from gb10_fleet.rollout import gate, locks, window
+from gb10_fleet.rollout import boards, gate, locks, window
 from gb10_fleet.rollout.gate import State
 from gb10_fleet.rollout.journal import Journal, Record, hosts_of, utc
 from gb10_fleet.rollout.models import Models
@@ -199,8 +199,8 @@ class Rollout:
             if (opens := window.opening(self.policy.window, now := self.journal.clock())) > now:
                 return f"wave {number} may not begin before {text_of(opens)}, when the window opens", True
             self.refused = False
-            others = [host for item in waves if item is not wave for host in item["hosts"]]
-            judged = self._wave(wave, gate.faults((host["state"], None) for host in others))
+            before = [host for item in waves[: number - 1] for host in item["hosts"]]  # later ones have their turn yet
+            judged = self._wave(wave, gate.faults((host["state"], None) for host in before))
             if judged.stop:
                 return f"wave {number}: {_bad_ones(judged.hosts)}", self.refused
         states = {host["host"]: (host["state"], None) for host in hosts_of(self.journal.record(self.run))}
@@ -232,7 +232,8 @@ class Rollout:
             first = int(wave["step"])
             bad = {name: state for name, state in states.items() if state[0] not in GOOD}
         else:
-            self.journal.begin_wave(self.run, number, [member.name for member in open_ones])
+            names = [member.name for member in open_ones]
+            self.journal.begin_wave(self.run, number, names, boards.noted(self.recipe.inventories, names))
         for index, step in enumerate(self.recipe.steps):
             units = {member.unit for member in members if member.name in bad}
             alive = [member for member in open_ones if member.unit not in units]

@@ -129,6 +129,13 @@ class Parts(TypedDict):
     waves: list[Wave]
 
 
+class Board(TypedDict):
+    """What tells one board from another: the digest of its machine id, new with each installation; its MACs."""
+
+    machine: str | None
+    macs: list[str]
+
+
 class Event(TypedDict):
     at: _Time
     wave: _Count | None

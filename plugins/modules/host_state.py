@@ -60,7 +60,8 @@ options:
         JSON, whose change restarts no unit that is up; C(consent), the variable that allows a restart; C(wait), false
         for a unit that is up only when other hosts are, so that only its start is awaited; C(resting), true for a unit
         in whose place another one runs at first, so that it stands still by a wish (M(gb10.fleet.wish)) until somebody
-        starts it; C(woken_by), a socket whose first request starts the unit, in place of C(state) - a wish closes the
+        starts it, or a run has it without C(resting), which is false for the one that runs at first; C(woken_by), a
+        socket whose first request starts the unit, in place of C(state) - a wish closes the
         socket, too; C(probe), the arguments of a command that succeeds while what the running unit has set up still
         stands - where it fails, the unit is restarted.'
       - 'C(sysctl): a name. C(value); set live and in C(/etc/sysctl.d/90-gb10-ROLE.conf).'

@@ -77,13 +77,20 @@ PrivateTmp=yes
 
 
 def from_the_start(known: Manifest, resources: Iterable[Resource], now: str) -> Manifest:
-    """With a wish for each unit that is to rest and was never put on this host: somebody else runs in its place."""
-    new = {
-        resource.label: Wish(OF_A_LAYOUT, now, "")
-        for resource in resources
-        if isinstance(resource, Unit) and resource.resting and resource.label not in known.resources
-    }
-    return known._replace(wishes={**new, **known.wishes}) if new else known
+    """With a wish for each unit that is to rest and was never put on this host: somebody else runs in its place.
+
+    Where no layout has the unit any more, that wish is over. One of a person's is not: it names no layout.
+    """
+    found = dict(known.wishes)
+    for unit in resources:
+        if not isinstance(unit, Unit):
+            continue
+        wish = found.get(unit.label)
+        if wish and wish.who == OF_A_LAYOUT and unit.resting is None:
+            found[unit.label] = wish._replace(until=wish.since)
+        elif not wish and unit.resting and unit.label not in known.resources:
+            found[unit.label] = Wish(OF_A_LAYOUT, now, "")
+    return known._replace(wishes=found) if found != known.wishes else known
 
 
 def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) -> tuple[Resource, ...]:

@@ -36,10 +36,12 @@ class Layouts(NamedTuple):
     def together(self, services: Iterable[str]) -> dict[str, tuple[str, ...]]:
         return together(self.members, services)
 
+    def chosen(self) -> set[str]:
+        return {member for members in self.members.values() for member in members}
+
     def resting(self, services: Iterable[str]) -> list[str]:
         """Services that do not run at first: the first layout does, and they are of others."""
-        first = next(iter(self.members.values()), ())
-        chosen = {member for members in self.members.values() for member in members}
+        first, chosen = next(iter(self.members.values()), ()), self.chosen()
         return [each for each in services if each in chosen and each not in first]
 
 

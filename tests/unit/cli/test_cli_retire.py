@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from gb10_fleet.discover.places import Place
 from gb10_fleet.enrol import written
 from gb10_fleet.enrol.judging import Known
 from gb10_fleet.playbook import Order, Outcome, Report
-from gb10_fleet.rollout import locks
+from gb10_fleet.rollout import locks, recipes, waves
+from gb10_fleet.rollout.journal import Journal
+from gb10_fleet.rollout.waves import FleetHost, Wave
 from gb10_fleet.seed import cli as seed_cli
 from tests.support.attacker import tally
 from tests.support.discovered import key
@@ -285,6 +288,27 @@ def test_another_board_takes_the_name(world: World) -> None:
     assert [order.playbook for order in world.orders] == ["gb10.fleet.release"]
     assert host_keys.fingerprint(key(2)) in result.stdout
     assert "the disk of the old board has secrets of the fleet" in result.stdout
+    assert written.ledger(world.folder / ".gb10")["spark-a"].replaced and "is not done" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "on"),
+    [
+        ("rollout", "gb10 resume {run} -i {inventory} works on the new board, too"),
+        ("rollback", "gb10 rollback RUN -i {inventory} leaves spark-a out"),
+    ],
+)
+def test_a_rollout_that_is_not_done_is_named(world: World, kind: str, on: str) -> None:
+    inventory = str(world.folder)
+    order = asdict(recipes.forward("site", [inventory]))
+    host, wave = FleetHost("spark-a"), Wave(1, ("spark-a",), ())
+    with Journal(world.folder / ".gb10", write=True) as journal:
+        of = "RUN" if kind == "rollback" else None
+        run = journal.begin(kind, order, asdict(waves.policy()), [host], [wave], of)
+    world.board(NEW, 2, NEW_MAC)
+    result = world.gb10("replace", "spark-a", "192.0.2.21", "--yes")
+    said = f"run {run} is not done and has spark-a. After that: {on.format(run=run, inventory=inventory)}"
+    assert result.exit_code == 0 and said in result.stdout, result.output
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,14 @@ def test_a_cluster_is_set_up_when_it_is_complete(world: World) -> None:
     assert written.ledger(world.folder / ".gb10").keys() == {"spark-a", "spark-b"}
 
 
+def test_a_board_in_the_place_of_one_that_nobody_knew_is_remembered_as_that(world: World) -> None:
+    """A rollout that has worked on the old one asks for it, also after the new one was set up anew."""
+    world.start("spark-a", 1)
+    for words in (["spark-a", "--new-board", "spark-a"], ["spark-a"]):
+        assert world.enrol(*words).exit_code == 0
+        assert written.ledger(world.folder / ".gb10")["spark-a"].replaced
+
+
 def test_a_host_that_fails_keeps_no_other_cluster_from_being_set_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

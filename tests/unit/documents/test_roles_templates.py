@@ -245,7 +245,7 @@ def test_a_service_of_a_later_layout_rests_and_no_other_unit_says_so() -> None:
     )
     assert document.refusals == []
     resting = {each["unit"]: each.get("resting") for each in document.resources if "unit" in each}
-    assert resting == {"gb10-vllm-chat.service": None, "gb10-vllm-big.service": True, "gb10-vllm-own.service": None}
+    assert resting == {"gb10-vllm-chat.service": False, "gb10-vllm-big.service": True, "gb10-vllm-own.service": None}
 
 
 def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:

@@ -235,6 +235,30 @@ def test_a_unit_that_rests_is_put_there_and_not_started_until_somebody_does(tmp_
     assert host.digest() == before
 
 
+@pytest.mark.parametrize(
+    ("resting", "stands"), [(None, ("enabled", "active")), (False, (None, None)), (True, (None, None))]
+)
+def test_a_unit_that_rested_starts_when_no_layout_has_it(tmp_path: Path, resting: Any, stands: Any) -> None:
+    """False: its layout is the first one now. Another one runs still, so both would want the memory."""
+    host = Host(tmp_path)
+    file, declared = unit(UNIT)
+
+    def converge(rests: Any) -> dict[str, Any]:
+        documents = [{"role": "vllm", "resources": [file, {**declared, "resting": rests}]}]
+        return dict(answer(request(documents), host.system))
+
+    assert converge(True)["error"] is None
+    said = converge(resting)
+    assert said["error"] is None and bool(said["wishes"]) is (resting is not None)
+    assert host.units.get(UNIT) is None if stands == (None, None) else host.stands() == stands
+    assert converge(resting)["changes"] == []
+
+
+def test_what_a_person_stopped_stays_so_without_a_layout(host: Host) -> None:
+    host.wish("stopped")
+    assert host.say("converge")["error"] is None and host.stands() == ("disabled", "inactive")
+
+
 def test_check_mode_says_it_and_changes_nothing(host: Host) -> None:
     before, manifest = host.digest(), host.manifest()
     said = host.wish("stopped", "07:00", check=True)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from gb10_fleet import report
+from gb10_fleet.enrol.judging import Known
 from gb10_fleet.report import model, page
-from gb10_fleet.rollout import locks, loop, models, recipes, shown, window
+from gb10_fleet.rollout import boards, locks, loop, models, recipes, shown, window
 from gb10_fleet.rollout.journal import MODELS, Journal, JournalError
 from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
@@ -42,7 +43,7 @@ def sound(tmp_path: Path) -> Path:
     (tmp_path / "evidence.json").write_text('{"clusters": [], "hosts": {}}')
     with Journal(tmp_path / "state", write=True, clock=lambda: NOW) as journal:
         run = journal.begin("rollout", asdict(recipe), asdict(POLICY), HOSTS, WAVES)
-        journal.begin_wave(run, 1, ["a", "b"])
+        journal.begin_wave(run, 1, ["a", "b"], {"a": {"machine": "m", "macs": ["48:b0:2d:00:00:01"]}, "b": None})
         journal.note(run, MODELS, 1, models={"a": "stopped"})
         journal.end_step(run, 1, 0, {}, {"a": [CHANGE]}, str(tmp_path))
         journal.end_wave(run, 1, {"a": ("done", None), "b": ("failed", "no space")}, stop=False)
@@ -63,6 +64,8 @@ def use(folder: Path) -> None:
         going.policy.tolerated(2)
         loop.touched(record)
         models.down(record)
+        for host, board in journal.boards(record["run"]).items():
+            boards.another(board, Known(host, "n", [], "Spark", "2026-11-01"))
         for refusing in (recipes.back, recipes.refuse_resume):
             with contextlib.suppress(Refused):
                 refusing(record, journal.later(record))

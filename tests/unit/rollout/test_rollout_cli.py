@@ -22,6 +22,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gb10_fleet import cli
+from gb10_fleet.enrol import written
+from gb10_fleet.enrol.judging import Known
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import cli as rollout_cli
 from gb10_fleet.rollout import live, locks
@@ -54,6 +56,11 @@ class Fleet:
         self.clusters, self.serves, self.reserved = [""] * 4, False, [""] * 4
         self.told: list[dict[str, Any]] = []
         self.hook = (Outcome.done, Report())
+
+    @property
+    def hosts(self) -> list[str]:
+        """Those that had work, as often as they had it."""
+        return sorted(host for wave in self.worked for host in wave)
 
     def run(self, order: Order, *, watch: Callable[[Mapping[str, Any]], None], **_: Any) -> tuple[Outcome, Report]:
         if order.playbook == "gb10.fleet.hosts":
@@ -293,6 +300,14 @@ def test_resume_goes_on_where_it_stopped(fleet: Fleet) -> None:
     assert unheard not in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output
 
 
+def test_bad_hosts_of_a_later_wave_do_not_stop_the_repair_of_an_earlier_one(fleet: Fleet) -> None:
+    fleet.bad = dict.fromkeys("abd", "failed")
+    status, record = start("--threshold", "1")
+    assert status == Outcome.failed and states(record) == {"a": "failed", "b": "failed", "d": "failed", "c": "planned"}
+    fleet.bad = {}
+    assert gb10("resume")[0] == 0
+
+
 def test_rollback_takes_back_what_was_touched(fleet: Fleet) -> None:
     _, record = start()
     fleet.worked = []
@@ -301,6 +316,119 @@ def test_rollback_takes_back_what_was_touched(fleet: Fleet) -> None:
     assert fleet.worked == [[host["host"] for host in wave["hosts"]] for wave in record["waves"]]
     undo = back["order"]["steps"][0]["plays"][0]["vars"]["gb10_undo"]
     assert undo == {host: ["driver"] for host in HOSTS}
+
+
+# -- another board behind a name ---------------------------------------------------------------------------------------
+
+
+def board(number: int, **said: Any) -> Known:
+    return Known("x", f"machine-{number}", [f"48:b0:2d:00:00:{number:02}"], "Spark", "2026-11-01", **said)
+
+
+def enrol(**boards: Known | None) -> None:
+    written.keep(Path(".gb10"), boards)
+
+
+@pytest.mark.parametrize("before", [board(1), None], ids=["enrolled", "never enrolled"])
+def test_a_board_that_replaced_one_that_was_done_gets_the_work(fleet: Fleet, before: Known | None) -> None:
+    enrol(a=before, b=board(2), c=board(3), d=board(4))
+    fleet.bad = dict.fromkeys("bcd", "failed")
+    _, record = start()
+    assert states(record)["a"] == "done"
+    enrol(a=board(9, replaced=True))
+    fleet.bad, fleet.worked = {}, []
+    result = CLI.invoke(cli.app, ["resume", "-i", "hosts.yml"])
+    assert result.exit_code == 0 and fleet.worked[0] == ["a"], result.output
+    assert "a is another board now: its wave begins again for it" in result.stdout
+    assert fleet.hosts == HOSTS, "and each other one once"
+    assert gb10("rollback", record["run"])[0] == 0 and fleet.hosts == sorted(HOSTS * 2)
+
+
+def test_half_of_a_cluster_that_is_another_board_opens_all_of_it(fleet: Fleet) -> None:
+    fleet.clusters = ["pair", "pair", "", ""]
+    enrol(b=board(2))
+    fleet.bad = dict.fromkeys("cd", "failed")
+    _, record = start()
+    assert {host for host, state in states(record).items() if state == "done"} == {"a", "b"}
+    enrol(b=board(9))
+    fleet.bad, fleet.worked = {}, []
+    assert gb10("resume")[0] == 0 and sorted(fleet.worked[0]) == ["a", "b"]
+
+
+def test_a_board_that_takes_over_in_a_wave_that_was_cut_begins_with_its_first_step(fleet: Fleet) -> None:
+    enrol(a=board(1))
+    _, record = start()
+    with Journal(Path(".gb10"), write=True) as journal:
+        journal.resume(record["run"])
+        journal.begin_wave(record["run"], 1, ["a"], {"a": {"machine": "machine-1", "macs": []}})
+        journal.end_step(record["run"], 1, 0, {}, {}, None)
+    enrol(a=board(9))
+    fleet.worked = []
+    assert gb10("resume")[0] == 0 and fleet.worked == [["a"]]
+
+
+@pytest.mark.parametrize("now", [board(1), None], ids=["the same", "nobody knows"])
+def test_who_is_no_other_board_stays_done(fleet: Fleet, now: Known | None) -> None:
+    enrol(a=board(1))
+    fleet.bad = dict.fromkeys("bcd", "failed")
+    _, record = start()
+    enrol(a=now)
+    fleet.bad, fleet.worked = {}, []
+    assert gb10("resume")[0] == 0 and "a" not in fleet.hosts
+    assert states(gb10("rollback", record["run"])[1]).keys() == {*HOSTS}
+
+
+@pytest.mark.parametrize(("cluster", "left"), [("", ["b", "c", "d"]), ("pair", ["c", "d"])])
+def test_a_rollback_leaves_out_a_board_that_never_had_it(fleet: Fleet, cluster: str, left: list[str]) -> None:
+    fleet.clusters = [cluster, cluster, "", ""]
+    enrol(a=board(1))
+    _, record = start()
+    enrol(a=board(9))
+    fleet.worked = []
+    result = CLI.invoke(cli.app, ["rollback", record["run"], "-i", "hosts.yml"])
+    assert result.exit_code == 0 and fleet.hosts == left, result.output
+    said = "a is another board now; put the inventory back as it was, and roll it out there"
+    assert f"left out: {f'{cluster}: ' if cluster else ''}{said}" in " ".join(result.stdout.split())
+    undo = gb10("status")[1]["order"]["steps"][0]["plays"][0]["vars"]["gb10_undo"]
+    assert undo == {host: ["driver"] for host in left}
+
+
+def test_where_all_are_other_boards_nothing_goes_back(fleet: Fleet) -> None:
+    _, record = start()
+    enrol(**{host: board(number, replaced=True) for number, host in enumerate(HOSTS)})
+    status, refused = gb10("rollback", record["run"])
+    assert status == Outcome.refused
+    assert refused["reason"] == f"a, b, d, c: another board now, and {record['run']} did nothing there"
+
+
+def test_what_an_older_run_did_on_another_board_is_in_nobody_s_way(fleet: Fleet) -> None:
+    """A role of an earlier run on the same host has the rollback refused; the new board has seen one run alone."""
+    enrol(**{host: board(number) for number, host in enumerate(HOSTS)})
+    start()
+    enrol(**{host: board(number + 50) for number, host in enumerate(HOSTS)})
+    _, record = start()
+    assert gb10("rollback", record["run"])[0] == 0
+
+
+def test_a_rollback_that_was_cut_does_not_go_on_with_another_board(fleet: Fleet) -> None:
+    enrol(b=board(2))
+    _, record = start()
+    fleet.bad = {"a": "failed"}
+    _, back = gb10("rollback", record["run"])
+    assert states(back)["b"] == "planned"
+    enrol(b=board(9))
+    fleet.bad, fleet.worked = {}, []
+    status, refused = gb10("resume")
+    assert status == Outcome.refused and not fleet.worked
+    assert refused["reason"].startswith(f"b is another board now, and {record['run']} did nothing there: begin a new")
+    assert gb10("rollback", record["run"])[0] == 0 and fleet.hosts == ["a", "c", "d"]
+
+
+def test_a_list_of_boards_that_cannot_be_read_is_named(fleet: Fleet) -> None:
+    start()
+    Path(".gb10/enrolled.json").write_text("[")
+    status, refused = start()
+    assert status == Outcome.refused and "enrolled.json cannot be read" in refused["reason"] and len(fleet.worked) == 3
 
 
 def test_a_page_that_cannot_be_written_changes_no_outcome(fleet: Fleet) -> None:

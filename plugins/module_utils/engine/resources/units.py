@@ -64,7 +64,7 @@ class Unit(Resource):
     probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
-    resting: bool = False  # one that stands still by a wish until somebody starts it
+    resting: bool | None = None  # true: it stands still by a wish until somebody starts it; null: of no layout
     woken_by: str = ""  # the socket whose first request starts it; until then it is asleep
     masked: bool = False  # only an undo masks
     lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
@@ -115,7 +115,7 @@ class UnitKind(Kind[Unit, UnitState]):
             probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
-            resting=fields.flag("resting") is True,
+            resting=fields.flag("resting"),
             woken_by=fields.line("woken_by", "", SOCKET, "the full name of a socket, such as gb10-wake@vllm.socket"),
         )
         if resource.woken_by and (resource.state or resource.enabled):

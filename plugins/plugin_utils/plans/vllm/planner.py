@@ -32,6 +32,7 @@ class VllmPlan(RolePlan):
     ray: str  # the service that runs by Ray
     sleepers: tuple[ServicePlan, ...]  # services that the first request starts
     resting: tuple[str, ...]  # services that only another layout than the first has
+    laid_out: tuple[str, ...]  # services that a layout has
     reserve_gib: float  # of the memory, which stays for the system
 
 
@@ -59,6 +60,7 @@ def plan(view: View) -> VllmPlan:
         ray=vllm_shared.by_ray(plans),
         sleepers=tuple(each for each in plans if each.on_demand),
         resting=tuple(sets.resting([each.name for each in plans])),
+        laid_out=tuple(each.name for each in plans if each.name in sets.chosen()),
         reserve_gib=vllm_budget.reserve_gib(),
     )
 
