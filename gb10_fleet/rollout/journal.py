@@ -388,7 +388,7 @@ class Journal:
         rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, WAVE_BEGUN))
         with self._readable():
             for row in rows:
-                found |= json.loads(row["data"])["boards"]
+                found |= json.loads(row["data"]).get("boards", {})
             written.refuse(found, dict[str, written.Board | None], "boards")
         return found
 
