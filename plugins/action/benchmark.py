@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
@@ -28,6 +30,7 @@ class ActionModule(OwnAction):
                 catalog.load("thresholds"),
                 datetime.now(UTC),
                 draft_figures.earlier(directory, benchmark.DOCUMENT, benchmark.SCHEMA_VERSION),
+                _clusters(scan.Routes(self), task_vars),
             )
         except (KeyError, TypeError, StopIteration) as error:
             raise AnsibleError(f"hosts: what a host measured is not as documented: {error!r}") from error
@@ -45,3 +48,12 @@ class ActionModule(OwnAction):
             "table": benchmark.table(document),
             "msg": "\n".join(benchmark.findings(document)) or "as expected",
         }
+
+
+def _clusters(routes: scan.Routes, task_vars: dict[str, Any]) -> set[str]:
+    """The names of all clusters of the inventory, whatever this run is limited to."""
+    found = set()
+    for name in task_vars["groups"]["all"]:
+        with contextlib.suppress(AnsibleError):  # one whose name nobody can read is nobody's sibling
+            found.add(str(routes.value(task_vars["hostvars"].raw_get(name), "gb10_cluster") or name))
+    return found

@@ -44,11 +44,11 @@ options:
         C(directory) or C(expected); C(owner), C(group), C(mode) (a quoted octal; of a directory or a JSON object that
         exists only what is stated is compared); C(validate) (the arguments of a command, with C(%s) for the name of the
         new file); C(secret), to show nothing of the content anywhere; C(with_files), true for a directory whose plain
-        files belong to the role and go with it. A link in the place of a file or directory is
-        refused. C(expected) writes nothing: the file has to be there when everything above it is done, and
-        C(otherwise) says what is wrong if it is not; C(contains) is text that an up-to-date one holds, C(written_by)
-        the service that is restarted where it is missing or out of date, C(beforehand) that nothing above it brings it,
-        so that it is refused before anything is changed.
+        files belong to the role and go with it; C(with_all), for one where everything does. A link in the place of a
+        file or directory is refused. C(expected) writes nothing: the file has to be there when everything above it is
+        done, and C(otherwise) says what is wrong if it is not; C(contains) is text that an up-to-date one holds,
+        C(written_by) the service that is restarted where it is missing or out of date, C(beforehand) that nothing above
+        it brings it, so that it is refused before anything is changed.
         C(fingerprint), the 40 digits of an OpenPGP key, refuses a content that is not this key alone.'
       - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
         to exchange or remove an installed version.'

@@ -198,6 +198,33 @@ def remove_file(name: str, parent: int) -> None:
         os.unlink(name, dir_fd=parent)
 
 
+def clear(name: str, parent: int) -> None:
+    """Empty a folder, whatever a container left in it, and however deep: what is in an inner folder moves up first."""
+    top = open_folder(name, parent)
+    try:
+        while inner := _left_folders(top):
+            for each in inner:
+                descriptor = open_folder(each, top)
+                try:
+                    for deeper in _left_folders(descriptor):
+                        os.rename(deeper, os.urandom(16).hex(), src_dir_fd=descriptor, dst_dir_fd=top)
+                finally:
+                    os.close(descriptor)
+                os.rmdir(each, dir_fd=top)
+    finally:
+        os.close(top)
+
+
+def _left_folders(descriptor: int) -> list[str]:
+    """The folders in one, once everything else in it is removed."""
+    with os.scandir(descriptor) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if not is_folder:
+            os.unlink(name, dir_fd=descriptor)
+    return [name for name, is_folder in found if is_folder]
+
+
 def sync(parent: int) -> None:
     """Make a rename or an unlink survive a power cut."""
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=parent)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -72,10 +72,12 @@ def build(
     thresholds: Mapping[str, Any],
     now: datetime,
     earlier: Sequence[Mapping[str, Any]] = (),
+    inventory: Collection[str] = (),
 ) -> Record:
     """The document of one load test. `thresholds` is the content of catalog/thresholds.yml.
 
-    `earlier` documents, the newest first: a speed is compared with those of the same service, then with its siblings.
+    `earlier` documents, the newest first: a speed is compared with those of the same service, then with its siblings,
+    which are clusters of the `inventory`.
     One without draft tokens is what a figure with them is shown beside.
     """
     limits = {name: entry["value"] for name, entry in thresholds["benchmark"].items()}
@@ -87,7 +89,7 @@ def build(
         for step in cluster["steps"]:
             if step["drafts"]:
                 step["drafts"]["off"] = draft_figures.off(cluster, step["concurrency"], request, earlier)
-    _compare(clusters, request, earlier, limits)
+    _compare(clusters, request, earlier, limits, {*members, *inventory})
     return {
         "schema_version": SCHEMA_VERSION,
         "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -99,7 +101,11 @@ def build(
 
 
 def _compare(
-    clusters: list[Record], request: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], limits: Limits
+    clusters: list[Record],
+    request: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    limits: Limits,
+    inventory: Collection[str],
 ) -> None:
     """Set each step beside the same service before, and beside the others that serve the same."""
     known = [{"request": dict(request), "clusters": clusters}, *earlier]
@@ -107,7 +113,7 @@ def _compare(
         for step in cluster["steps"]:
             asked = (cluster, step["concurrency"], request)
             step["before"] = speed_beside.before(*asked, earlier, limits)
-            step["siblings"] = speed_beside.siblings(*asked, known, limits)
+            step["siblings"] = speed_beside.siblings(*asked, known, limits, inventory)
     for cluster in clusters:  # once all are compared: a verdict is one of the things that count
         for step in cluster["steps"]:
             _with_comparison(cluster["name"], step)

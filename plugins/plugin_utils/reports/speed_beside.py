@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 # What must be alike for two figures to be compared, beside what each comparison names.
@@ -70,16 +70,18 @@ def siblings(
     request: Mapping[str, Any],
     documents: Sequence[Mapping[str, Any]],
     limits: Limits,
+    inventory: Collection[str],
 ) -> dict[str, Any] | None:
     """Its place among those that serve the same, each by its newest figure; `odd` where it is the slow one of them.
 
-    None without a sibling. Two alone do not say which of them is odd.
+    None without a sibling. Two alone do not say which of them is odd. `inventory`: the clusters of today. What has
+    another name since would be its own sibling, and what is retired would move the middle.
     """
     mine = list(_speeds(cluster, concurrency))
     others: dict[str, float] = {}
     for each in _alike(cluster, request, documents):
         speeds = list(_speeds(each, concurrency))
-        if speeds and each["name"] != cluster["name"]:
+        if speeds and each["name"] in inventory and each["name"] != cluster["name"]:
             others.setdefault(each["name"], round(statistics.median(speeds), 3))
     if not mine or not others:
         return None

@@ -230,7 +230,7 @@ def test_an_ipv6_address_stands_in_brackets_in_a_url(host: str, url: str) -> Non
 
 def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
     document = vllm(vllm_cache_directory="/data/models")
-    not_given = {"mode": None, "with_files": None}
+    not_given = {"mode": None, "with_files": None, "with_all": None}
     assert declared(document, "file", "/data/models") == {"file": "/data/models", "state": "directory", **not_given}
 
 

@@ -109,7 +109,7 @@ def test_a_container_that_serves_fetched_files_reads_them_without_power_over_fil
     words = " ".join(argv)
     assert "--cap-drop ALL" in words and "DAC_OVERRIDE" not in words and "FOWNER" not in words
     assert [argv[at + 1] for at, word in enumerate(argv) if word == "--volume"] == [
-        "/var/cache/gb10-compiled/vllm:/root/.cache",
+        f"{alone().compiled}:/root/.cache",
         "/var/cache/gb10-vllm/huggingface/hub:/root/.cache/huggingface/hub:ro",
     ]
     argv = alone(vllm_fetch=False, vllm_cache_directory="/srv/models").argv

@@ -14,6 +14,7 @@ from tests.support.service_plans import CHAT, EMBED, GATEWAY, HEAR, view
 
 MODELS, SETTINGS = Folder("/var/cache/gb10-vllm"), Folder("/etc/gb10-fleet")
 COMPILED = Folder("/var/cache/gb10-compiled", "0700")
+BY_CHAT, BY_EMBED = (Folder(f"{COMPILED.path}/vllm-{name}", with_all=True) for name in ("chat", "embed"))
 WARM = {"span": "host", "warm_cache_gib": 20}
 RAY = {"executor": "ray", "ray_token": "0123456789abcdef" * 2}
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
@@ -36,18 +37,21 @@ def warm(*names: str) -> tuple[Folder, ...]:
     ("entries", "folders"),
     [
         ({}, (SETTINGS,)),
-        ({"chat": CHAT}, (MODELS, COMPILED, SETTINGS)),
-        ({"chat": CHAT, "embed": EMBED}, (MODELS, COMPILED, SETTINGS)),
+        ({"chat": CHAT}, (MODELS, COMPILED, BY_CHAT, SETTINGS)),
+        ({"chat": CHAT, "embed": EMBED}, (MODELS, COMPILED, BY_CHAT, BY_EMBED, SETTINGS)),
         # It compiles to where the models are, and might leave a setuid program there for a login.
         ({"chat": CHAT | {"fetch": False}}, (Folder(MODELS.path, "0700"), SETTINGS)),
-        ({"chat": CHAT | {"fetch": False}, "embed": EMBED}, (Folder(MODELS.path, "0700"), COMPILED, SETTINGS)),
+        (
+            {"chat": CHAT | {"fetch": False}, "embed": EMBED},
+            (Folder(MODELS.path, "0700"), COMPILED, BY_EMBED, SETTINGS),
+        ),
         ({"chat": CHAT | {"fetch": False, "cache_directory": "/srv/m"}}, (Folder("/srv/m"), SETTINGS)),  # yours
         ({"chat": CHAT | WARM}, (MODELS, *warm("vllm-chat"), SETTINGS)),
-        ({"chat": CHAT | WARM, "embed": EMBED}, (MODELS, COMPILED, *warm("vllm-chat"), SETTINGS)),
+        ({"chat": CHAT | WARM, "embed": EMBED}, (MODELS, COMPILED, BY_EMBED, *warm("vllm-chat"), SETTINGS)),
         ({"chat": CHAT | WARM, "embed": EMBED | WARM}, (MODELS, *warm("vllm-chat", "vllm-embed"), SETTINGS)),
         (
             {"chat": CHAT | {"mounts": ["/srv/plugins:/plugins:ro"], "allow_mounts": True}},
-            (MODELS, Folder("/srv/plugins"), COMPILED, SETTINGS),
+            (MODELS, Folder("/srv/plugins"), COMPILED, BY_CHAT, SETTINGS),
         ),
     ],
 )

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
@@ -32,12 +31,12 @@ def flags(**entry: Any) -> str:
 def test_without_the_variable_all_is_as_before() -> None:
     plan = alone()
     assert plan.warm is None and plan.program["warm"] is None
-    assert f"{vllm_container.COMPILED}/vllm:/root/.cache" in plan.argv and "VLLM_CACHE_ROOT" not in str(plan.argv)
+    assert f"{plan.compiled}:/root/.cache" in plan.argv and "VLLM_CACHE_ROOT" not in str(plan.argv)
 
 
 def test_with_it_the_container_writes_to_its_own_layer() -> None:
     plan = alone(**ON)
-    assert plan.warm is not None and vllm_container.COMPILED not in str(plan.argv)
+    assert plan.warm is not None and plan.compiled == "" and "gb10-compiled" not in str(plan.argv)
     assert "VLLM_CACHE_ROOT=/root/.cache/vllm" in plan.argv
     assert plan.program["warm"] == vllm_warm.wish(plan.warm) == {
         "shelf": "/var/cache/gb10-warm/vllm",

@@ -52,6 +52,20 @@ def test_a_throttled_gpu_of_another_rank_is_named(plays: Plays, port: int) -> No
     assert "power_fault" in output and "power off spark-b," in output
 
 
+def test_siblings_are_clusters_of_the_inventory_of_today(plays: Plays, port: int) -> None:
+    """Also those that the run is not limited to. The folder has results of one that is there no more."""
+    run(plays, port, benchmark_concurrency=[1])
+    was, hosts = document(plays), {"far": {}, "unread": {"gb10_cluster": "{{ nothing_of_that_name }}"}}
+    for number, name in enumerate(("far", "gone", "spark-a")):  # the last one is a host, and by now a part of a cluster
+        folder = plays.tmp_path / f"evidence/benchmark/0000-{number}"
+        folder.mkdir()
+        (folder / "benchmark.json").write_text(json.dumps(was | {"clusters": [was["clusters"][0] | {"name": name}]}))
+    (plays.tmp_path / "more.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+    code, output = run(plays, port, "-i", "more.yml", "--limit", "sparks", benchmark_concurrency=[1])
+    assert code == 0, output
+    assert list(document(plays)["clusters"][0]["steps"][0]["siblings"]["tokens_per_s"]) == ["far"]
+
+
 def test_check_mode_says_what_it_would_do_and_loads_nothing(plays: Plays, port: int) -> None:
     code, output = run(plays, port, "--check")
     assert code == 0, output

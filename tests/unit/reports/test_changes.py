@@ -88,7 +88,7 @@ def test_what_docker_leaves_is_listed_only_where_it_was_removed() -> None:
     assert any("FORWARD" in text and "reboot" in text for text in left)
     assert changes.left_behind([change("package:docker-ce", "install"), change("file:/a", "remove")], known) == []
     left = changes.left_behind([change("file:/usr/local/sbin/gb10-vllm", "remove")], known)
-    assert all(any(name in text for text in left) for name in ("/var/cache/gb10-compiled", "/root/.ansible_async"))
+    assert all(any(name in text for text in left) for name in ("/var/cache/gb10-files", "/root/.ansible_async"))
 
 
 def test_one_host_crowds_no_other_out() -> None:

@@ -22,7 +22,11 @@ REQUEST = {"prompts": 4, "input_tokens": 512, "shared_tokens": 256, "output_toke
 
 
 def measured(
-    speeds: dict[str, Sequence[float]], earlier: Sequence[dict[str, Any]] = (), model: str = "a/model", **more: Any
+    speeds: dict[str, Sequence[float]],
+    earlier: Sequence[dict[str, Any]] = (),
+    model: str = "a/model",
+    inventory: str = "abcd",
+    **more: Any,
 ) -> dict[str, Any]:
     """A document: each cluster of one host, each speed a run with one request at once."""
     hosts = {
@@ -40,7 +44,7 @@ def measured(
         }
         for name, runs in speeds.items()
     }
-    document = json.loads(json.dumps(benchmark.build(hosts, {}, REQUEST, THRESHOLDS, NOW, earlier)))
+    document = json.loads(json.dumps(benchmark.build(hosts, {}, REQUEST, THRESHOLDS, NOW, earlier, inventory)))
     jsonschema.validate(document, SCHEMA)
     return dict(document)
 
@@ -103,6 +107,26 @@ def test_the_odd_one_of_siblings_is_named_and_noise_is_not() -> None:
     assert two["verdict"] == "no_expectation" and "-20.0% to its siblings (a 50.0)" in str(two)
     late = measured({"c": [44.0]}, [measured({"a": [50.0]}), measured({"b": [50.5]})])
     assert late["verdict"] == "odd_one_out", "siblings of earlier documents"
+
+
+def beside(document: dict[str, Any]) -> Any:
+    return document["clusters"][0]["steps"][0]["siblings"]
+
+
+def test_a_cluster_that_has_another_name_since_is_not_its_own_sibling() -> None:
+    former = [measured({"old": [50.0]}), measured({"b": [50.5]})]
+    found = measured({"c": [44.0]}, former, inventory="bc")
+    assert found["verdict"] == "no_expectation" and beside(found)["tokens_per_s"] == {"b": 50.5}
+    assert beside(measured({"c": [44.0]}, former, inventory="c")) is None
+
+
+def test_a_cluster_that_is_retired_moves_no_middle() -> None:
+    former = [measured({name: [speed]}) for name, speed in (("a", 50.0), ("x", 44.0), ("y", 44.1), ("z", 43.9))]
+    former.append(measured({"b": [50.4]}))
+    found = measured({"c": [44.0]}, former, inventory="abc")
+    assert found["verdict"] == "odd_one_out" and beside(found)["tokens_per_s"] == {"a": 50.0, "b": 50.4}
+    today = measured({"c": [44.0], "d": [50.2]}, former[:1], inventory="")
+    assert beside(today)["tokens_per_s"] == {"d": 50.2}, "what this run measures is there, whatever an inventory says"
 
 
 def test_a_run_that_throttled_is_no_measure() -> None:

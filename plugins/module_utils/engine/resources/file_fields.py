@@ -53,9 +53,7 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
     if secret and is_json:
         raise fields.fail("secret", "only a whole content can be one, because the manifest keeps its digest")
     default_mode = "0755" if state == "directory" else "0600" if secret else "0644"
-    with_files = bool(fields.flag("with_files"))
-    if with_files and state != "directory":
-        raise fields.fail("with_files", "is for a directory")
+    with_files, with_all = (_of_a_directory(fields, key, state) for key in ("with_files", "with_all"))
     resource = File(
         index=index,
         name=parse_path(fields),
@@ -72,9 +70,17 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
         stated=frozenset(key for key in ACCESS if fields.has(key)),
         sha256=sha256,
         with_files=with_files,
+        with_all=with_all,
     )
     fields.finish()
     return resource
+
+
+def _of_a_directory(fields: Fields, key: str, state: str) -> bool:
+    given = bool(fields.flag(key))
+    if given and state != "directory":
+        raise fields.fail(key, "is for a directory")
+    return given
 
 
 def _account(fields: Fields, key: str, expected: str) -> str:

@@ -25,6 +25,7 @@ class File(Resource):
 
     `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise, unless it
     has one of `default_unless`. `with_files` is of a directory whose plain files are the role's own: they go with it.
+    `with_all` is of one where everything is, however deep.
     `stated` are the parts of owner, group and mode that the document names itself. The manifest has `sha256` in place
     of a content that it must not keep: enough to compare. An undo is the `way_back`: it leaves a directory with
     something in it, and only it puts back a link to `target` or takes what is `ours` out of a JSON object.
@@ -46,6 +47,7 @@ class File(Resource):
     sha256: str = ""
     target: str = ""
     with_files: bool = False
+    with_all: bool = False
     way_back: bool = False
     ours: Mapping[str, Any] | None = None
 

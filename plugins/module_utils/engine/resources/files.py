@@ -196,7 +196,7 @@ def _refuse_other_types(resource: File, found: Found | None) -> None:
 def _plan_absence(resource: File, found: Found | None, removed: Collection[str]) -> Step[File] | None:
     if found is None:
         return None
-    entries = found.folders if resource.with_files else found.entries
+    entries = () if resource.with_all else found.folders if resource.with_files else found.entries
     if any(posixpath.join(resource.name, entry) not in removed for entry in entries):
         if resource.way_back:
             return None
@@ -301,7 +301,9 @@ def _remove(resource: File, parent: int) -> None:
     name = posixpath.basename(resource.name)
     status = folders.status_of(name, parent)
     if status is not None and stat.S_ISDIR(status.st_mode):
-        if resource.with_files:
+        if resource.with_all:
+            folders.clear(name, parent)
+        elif resource.with_files:
             _empty(name, parent)
         os.rmdir(name, dir_fd=parent)
     else:

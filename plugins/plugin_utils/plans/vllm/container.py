@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import settings as vllm_settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import SHORT, Names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import COMPILED, SHORT, Names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models as models_known
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.engines.engine import Engine, Start
 
-# What containers that serve fetched files may write to on the host, each to a folder of its service, which Docker makes
-# there. One for all would be code of each in all the others.
-COMPILED = "/var/cache/gb10-compiled"
 # Said, because an image may have another home directory than /root.
 HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
 # Where what is compiled lies in a container with a warm cache: of vLLM, Triton, FlashInfer and the driver.
@@ -31,6 +29,7 @@ WARM_HOME = {
 OF_ANY_FABRIC = {"VLLM_HOST_IP": "HOST", "NCCL_SOCKET_IFNAME": "RAIL", "GLOO_SOCKET_IFNAME": "RAIL"}
 _TOKEN_OF_RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/gb10-ray.token"}
 _RAY_START = "/gb10-ray-start"
+_LENGTH = 12  # digits of a digest that tell image and model of a folder
 _UNPRIVILEGED = 1024  # the first port that needs no capability
 _TRAITS_BY_FLAG = {
     "privileged": {"--privileged"},
@@ -101,8 +100,22 @@ def _cache(settings: VllmSettings, names: Names) -> list[str]:
     """Fetched models are there to be read: what a container changed in them, the next one would serve."""
     if not settings.vllm_fetch:
         return ["--volume", f"{settings.vllm_cache_directory}:/root/.cache"]
-    compiled = [] if settings.warm else ["--volume", f"{COMPILED}/{names.stem}:/root/.cache"]
-    return [*compiled, "--volume", models(settings)]
+    folder = compiled(settings, names)
+    return [*(("--volume", f"{folder}:/root/.cache") if folder else ()), "--volume", models(settings)]
+
+
+def compiled(settings: VllmSettings, names: Names) -> str:
+    """The folder of the host that the container compiles to; empty where it has none.
+
+    Another image or model of this service has another one, by what the inventory says of them: a tag or a branch that
+    moves stays the same.
+    """
+    if settings.warm or not settings.vllm_fetch:
+        return ""
+    image, draft = settings.vllm_image.partition("@sha256:")[2] or settings.vllm_image, settings.draft
+    of_draft = [draft.model, draft.revision] if draft else []
+    made_of = [image, settings.vllm_model, settings.vllm_model_revision, *of_draft]
+    return f"{names.compiled}/{digest(made_of)[:_LENGTH]}"
 
 
 def models(settings: VllmSettings) -> str:

@@ -103,6 +103,7 @@ class ServicePlan(RolePlan):
     registry_login: bool  # whether vllm_registry_* are for the registry of its image
     by_ray: bool
     folders: tuple[str, ...]  # of the host, that the container gets beside the caches
+    compiled: str  # the one of this image and model that it compiles to, beside those of others; empty: it has none
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
     restart_on: tuple[str, ...]  # the files that its unit reads, and that say what it serves
     at_next_start: tuple[str, ...]  # its program, and what that one knows by the catalog: no model stops for those
@@ -205,6 +206,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         registry_login=_logs_in(service, settings),
         by_ray=settings.by_ray,
         folders=tuple(mount.partition(":")[0] for mount in settings.vllm_mounts),
+        compiled=vllm_container.compiled(settings, names),
         secrets=secrets,
         restart_on=(names.secrets, names.config, RAY_TOKEN, names.join_key, f"/etc/systemd/system/{names.unit}"),
         at_next_start=_at_next_start(names),

@@ -35,6 +35,9 @@ _OF_A_MODEL = (
 # What a host says of vLLM itself; of another engine its entry says it.
 _OF_VLLM = ("version", "accept", "environment")
 _GIB = 1024**3
+# What containers that serve fetched files may write to on the host, each to a folder of its service, image and model,
+# which Docker makes there. What is in it is code: in one for all, each would run that of all the others.
+COMPILED = "/var/cache/gb10-compiled"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Names:
     @property
     def config(self) -> str:
         return f"/etc/gb10-fleet/{self.stem}.json"
+
+    @property
+    def compiled(self) -> str:
+        """Where what its images and models compiled has a folder for each of them."""
+        return f"{COMPILED}/{self.stem}"
 
     @property
     def secrets(self) -> str:

@@ -6,15 +6,16 @@ A field that is None is not said: the resource has its default.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs as modules
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.services import COMPILED
 
 _SETTINGS = "/etc/gb10-fleet"
 _WAKE = "/usr/local/sbin/gb10-wake"
@@ -30,6 +31,7 @@ class Folder:
     path: str
     mode: str | None = None
     with_files: bool | None = None  # true: the plain files in it are the role's own, and go with it
+    with_all: bool | None = None  # true: all that is in it is, however deep
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ def folders(plans: Sequence[ServicePlan]) -> Iterator[Folder]:
     written = {each.files.cache for each in plans if each.files.model and not each.files.fetch}
     for path in dict.fromkeys(yours):
         yield Folder(path, _ROOT_ALONE if path in written and path.startswith(_OF_THE_ROLE) else None)
-    # Of what vLLM compiles, for the same reason.
-    if any(each.files.fetch and not each.warm for each in plans):
-        yield Folder(vllm_container.COMPILED, _ROOT_ALONE)
+    # Of what vLLM compiles, for the same reason. The folder of a service is seen by no container: each has one in it.
+    compiled = [posixpath.dirname(each.compiled) for each in plans if each.compiled]
+    yield from (Folder(COMPILED, _ROOT_ALONE),) if compiled else ()
+    yield from (Folder(path, with_all=True) for path in compiled)
     # Of warm caches, and of what their archives are. What root keeps there is the role's own.
     warm = [each.warm for each in plans if each.warm]
     yield from _of_warm_caches(vllm_warm.SHELVES, [each.shelf for each in warm])
