@@ -24,7 +24,7 @@ from gb10_fleet import known_bad
 from gb10_fleet.home import resolved
 from gb10_fleet.options import Asking, Inventory, Json, Limit, NoLists, Waves
 from gb10_fleet.playbook import Outcome, run
-from gb10_fleet.rollout import boards, live, locks, models, people, recipes, shown, waves, window
+from gb10_fleet.rollout import boards, live, locks, models, people, recipes, shown, waves, who, window
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import (
     WAY_OUT,
@@ -84,7 +84,7 @@ def _limits(threshold: str | None, soak: int | None, timeout: int | None, window
 
 def _show_plan(recipe: recipes.Recipe, policy: Policy, folder: Path, as_json: bool) -> None:
     """The waves: who, when and how long."""
-    mine, left_out = waves.free(rollout.who(recipe, run))
+    mine, left_out = waves.free(who.of(recipe, run))
     planned = waves.plan(mine, policy)
     seconds = _wave_seconds(folder, recipe.playbook)
     timed = list(_times(planned, policy, seconds, utc()))
@@ -157,7 +157,7 @@ def roll_out(
     """Run a playbook wave after wave, and stop where a wave is not good."""
 
     def start(journal: Journal) -> tuple[str, int]:
-        hosts, left_out = waves.free(rollout.who(recipe, run))
+        hosts, left_out = waves.free(who.of(recipe, run))
         planned = waves.plan(hosts, policy)
         wide = waves.widened(planned, policy)
         _say((*left_out, *([wide] if wide else [])), as_json)
@@ -174,7 +174,7 @@ def roll_out(
         if plan:
             _show_plan(recipe, policy, place(inventory, state), as_json)
         else:
-            _go(place(inventory, state), start, as_json)
+            _go(inventory, state, start, as_json)
 
 
 @app.command(cls=Asking)
@@ -194,11 +194,13 @@ def resume(
         record = journal.record(run_, resolved(inventory))
         recipes.refuse_resume(record, journal.later(record))
         policy = _policy_of(record, threshold, soak, timeout, windows)
+        now = who.everyone(recipes.Recipe.of(record), run)
+        waves.refuse_regrouped(now, who.left(record), "begin a new rollout")
         _say(boards.reopen(journal, record), as_json)
         return record["run"], journal.resume(record["run"], asdict(policy))
 
     with refusals(as_json):
-        _go(place(inventory, state), start, as_json, write_new=False)
+        _go(inventory, state, start, as_json, write_new=False)
 
 
 @app.command(cls=Waves)
@@ -218,15 +220,17 @@ def rollback(
     def start(journal: Journal) -> tuple[str, int]:
         record, left_out = boards.to_take_back(journal, journal.record(run_, resolved(inventory)))
         earlier = [boards.without(one, boards.others(journal, one)) for one in journal.earlier(record)]
-        recipe = recipes.back(record, earlier, journal.later(record), words=ctx.obj)
-        _say(left_out, as_json)
+        recipe = recipes.back(record, earlier, journal.later(record), ctx.obj, journal.unheard(record["run"]))
         # What has to be taken back does not wait for the hours in which changes were allowed.
         policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])
-        hosts, planned = rollout.touched(record)
+        hosts, planned = who.touched(record)
+        way_out = "put the inventory back as it was, and roll it out"
+        waves.refuse_regrouped(who.everyone(recipe, run), hosts, way_out)
+        _say(left_out, as_json)
         return rollout.begin(journal, recipe, policy, hosts, planned, of=record["run"]), 1
 
     with refusals(as_json, "rollback"):
-        _go(place(inventory, state), start, as_json, write_new=False)
+        _go(inventory, state, start, as_json, write_new=False)
 
 
 @app.command(cls=NoLists)
@@ -325,12 +329,18 @@ def _give_up(outcome: Outcome, reason: str, as_json: bool, kind: str) -> NoRetur
 
 
 def _go(
-    folder: Path, start: Callable[[Journal], tuple[str, int]], as_json: bool, *, write_new: bool = True
+    inventory: list[str],
+    state: Path | None,
+    start: Callable[[Journal], tuple[str, int]],
+    as_json: bool,
+    *,
+    write_new: bool = True,
 ) -> NoReturn:
     """Under the fleet's lock: clear what a killed command left, begin or go on, and end with the outcome."""
+    folder = place(inventory, state)
     if not write_new:
         Journal(folder).close()  # says what is missing before a folder is made
-    with locks.held(folder) as say, Journal(folder, write=True) as journal:
+    with locks.held_for(folder, inventory) as say, Journal(folder, write=True) as journal:
         first: live.Silent = Silent() if as_json else Lines()
         rollout.clear(journal, first)
         name, attempt = start(journal)

@@ -36,6 +36,7 @@ SCHEMA_VERSION = 1
 MOST_KEPT = 2**20  # characters, as JSON: changes of a host in a run; some hundreds have 60,000
 NOT_KEPT = "not_kept"  # the event that says how many changes of a host are left out: {host, changes}
 WAVE_BEGUN = "wave_begun"  # the event that has the boards of its hosts, too
+OTHER_BOARDS = "other_boards"  # the event that names hosts which are other boards since: {hosts}
 MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
@@ -207,7 +208,7 @@ class Journal:
                     " WHERE run = ? AND host = ?",
                     (run, host),
                 )
-            self._append(run, None, "other_boards", {"hosts": [*hosts]})
+            self._append(run, None, OTHER_BOARDS, {"hosts": [*hosts]})
 
     def begin_wave(
         self, run: str, wave: int, hosts: Sequence[str], boards: Mapping[str, written.Board | None] | None = None
@@ -381,6 +382,26 @@ class Journal:
                 found |= json.loads(row["data"])["models"]
             written.refuse(found, dict[str, str], "models")
         return found
+
+    def unheard(self, run: str) -> set[str]:
+        """Return the hosts that a step was at work on when it was cut, or that turned out bad in one."""
+        begun: dict[int | None, set[str]] = {}
+        at_work, found = set[str](), set[str]()
+        with self._readable():
+            for event in self.events(run):
+                kind, data = event["kind"], event["data"]
+                if kind == WAVE_BEGUN:
+                    begun[event["wave"]] = {*data["hosts"]}
+                elif kind == "step_begun":
+                    at_work = begun[event["wave"]]
+                elif kind == "step_ended":
+                    found |= {host for host, (state, __) in data["judged"].items() if state not in GOOD}
+                    at_work = set()
+                elif kind == "resumed":
+                    found, at_work = found | at_work, set()
+                elif kind == OTHER_BOARDS:
+                    found, at_work = found - {*data["hosts"]}, at_work - {*data["hosts"]}
+        return found | at_work
 
     def boards(self, run: str) -> dict[str, written.Board | None]:
         """Return which board was behind the name of each host when the run began to work there; None is not known."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
-from gb10_fleet.rollout.journal import utc
+from gb10_fleet.rollout.journal import place, utc
 from gb10_fleet.rollout.written import text_of
 
 SHARED = "share"  # below the fleet's folder: of who gives or takes back the keys of clients
@@ -86,6 +86,22 @@ def held(folder: Path) -> Iterator[Callable[[str], None]]:
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def held_for(folder: Path, inventories: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    """The same for all that looks at one of these inventories: its own folder tells, whatever --state and -i say."""
+    with contextlib.ExitStack() as stack:
+        says = [stack.enter_context(held(folder))]
+        for other in sorted({place([name]) for name in inventories} - {folder}):
+            with contextlib.suppress(OSError):  # one that is not ours to write in, as of /etc/ansible
+                says.append(stack.enter_context(held(other)))
+
+        def say(run: str) -> None:
+            for each in says:
+                each(run)
+
+        yield say
 
 
 @contextlib.contextmanager

@@ -1,50 +1,41 @@
 """A playbook over a fleet in waves, each a job of ansible-runner with a gate behind it; on after a crash, and back.
 
-    who   the hosts, as Ansible sees them
-    go    wave after wave, from wherever the journal says that the run stands: drain, work, roll call, serve, proof
-
-What decides is pure and lies in `recipes`, `waves` and `gate`; here it is asked, written down and waited for.
+It goes wave after wave, from wherever the journal says that the run stands: drain, work, roll call, serve, proof. What
+decides is pure and lies in `recipes`, `waves` and `gate`; here it is asked, written down and waited for.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import clusters, reserved
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import ROLLOUT
 
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import boards, gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import Journal, Record, hosts_of, utc
+from gb10_fleet.rollout.journal import Journal, Record, hosts_of
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
+from gb10_fleet.rollout.who import Playbook
 from gb10_fleet.rollout.written import GOOD, first_line, moment_of, text_of
 from gb10_fleet.stopping import Stop
 
-Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
 # Alerts of hosts and their clusters wait, in each step for an hour at most: then a host that failed is told of.
 WAIT, WAIT_NO_LONGER = (
     {"import_playbook": "gb10.fleet.planned", "vars": {"gb10_planned": verb, "__gb10_planner": "rollout"}}
     for verb in ("begin", "end")
 )
-
-# In a limit these are no names: Ansible would take other hosts, too.
-_PATTERN = re.compile(r"[!&~@-]|.*[*?\[\],;\s]")
 
 
 class View(Protocol):
@@ -61,87 +52,6 @@ class Orphaned(Refused):
 
 class Stopped(Exception):
     """Somebody wants this to end: Ctrl-C or SIGTERM. The journal says where it stands."""
-
-
-# -- with whom ---------------------------------------------------------------------------------------------------------
-
-
-def who(recipe: Recipe, run: Playbook) -> list[FleetHost]:
-    """The hosts of a rollout, as Ansible sees them: groups, limit, vault and all. Refuses a part of a cluster."""
-    everyone = _hosts(replace(recipe, limit=None, steps=()), run) if recipe.limit else []  # asked for no consent
-    hosts = _hosts(recipe, run)
-    named, clusters = {host.name for host in hosts}, {host.cluster for host in hosts if host.cluster}
-    if missing := [host for host in everyone if host.cluster in clusters and host.name not in named]:
-        name, cluster = missing[0].name, missing[0].cluster
-        raise Refused(
-            f"--limit leaves out {name} of cluster {cluster}: its hosts are down together, so name all of them"
-        )
-    return hosts
-
-
-def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
-    heard: dict[str, Any] = {}
-
-    def listen(event: Mapping[str, Any]) -> None:
-        data = event.get("event_data", {})
-        if event.get("event") == "runner_on_ok" and data.get("task") == "List the hosts":
-            heard.update(json.loads(data["res"]["msg"]))
-
-    wanted = {"gb10_consent": recipe.consent} if recipe.consent else {}
-    order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, variables=wanted, words=recipe.words)
-    _, report = run(order, quiet=True, watch=listen)
-    if report.canceled:
-        raise Refused("interrupted while the hosts were listed")
-    if not heard.get("hosts"):
-        said = [
-            *map(_in_a_file, report.errors),
-            *(f"{host}: {text}" for host, texts in report.messages.items() for text in texts),
-        ]
-        raise Refused("; ".join(said) or "there is no host to roll out to")
-    if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
-        raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
-    _refuse_strangers(heard)
-    if recipe.consent:
-        _refuse_without(recipe.consent, heard)
-    columns = zip(heard["hosts"], heard["clusters"], heard["roles"], heard["reserved"], strict=True)
-    return [
-        FleetHost(name, cluster or None, "vllm" in roles, _reserved(name, said))
-        for name, cluster, roles, said in columns
-    ]
-
-
-def _reserved(name: str, said: str) -> str:
-    try:
-        return reserved.now_for(said, utc())
-    except reserved.WrongReservation as error:
-        raise Refused(f"{name}: {error}") from None
-
-
-def _in_a_file(text: str) -> str:
-    """Put an advised extra variable into a file.
-
-    The journal keeps no value, so a rollout takes it from nowhere else.
-    """
-    text = text.replace(" (with gb10: -- -e gb10_hosts=GROUP)", "")
-    return re.sub(r"-e (gb10_hosts)=(\w+)", r"a file with the line `\1: \2`, said as `-- -e @FILE`,", text)
-
-
-def _refuse_strangers(heard: Mapping[str, Any]) -> None:
-    """A host whose gb10_cluster is mistyped would have a wave of its own, and take half of a cluster down."""
-    for name, cluster, mine in zip(heard["hosts"], heard["clusters"], heard["in_groups"], strict=True):
-        if cluster and cluster not in (*mine, "all"):  # of which Ansible says nothing there
-            fact, way_out = clusters.not_its_group(str(cluster), heard["groups"])
-            raise Refused(f"{name}: {fact}: {way_out}")
-
-
-def _refuse_without(consent: str, heard: Mapping[str, Any]) -> None:
-    """Before any wave: the playbook itself refuses such a host only when its model is stopped."""
-    lacking = [name for name, consent_given in zip(heard["hosts"], heard["consents"], strict=True) if not consent_given]
-    if lacking:
-        raise Refused(
-            f"{some(lacking, 5)}: {consent} is not true, and without this consent the playbook refuses: set it in the"
-            f" inventory, or put it into a file with the line `{shlex.quote(consent)}: true`, said as `-- -e @FILE`"
-        )
 
 
 # -- doing it ----------------------------------------------------------------------------------------------------------
@@ -434,17 +344,6 @@ def begin(
 ) -> str:
     """Write down a run with all that it is going to do. Returns its name."""
     return journal.begin("rollback" if of else "rollout", asdict(recipe), asdict(policy), hosts, waves, of)
-
-
-def touched(record: Mapping[str, Any]) -> tuple[list[FleetHost], list[Wave]]:
-    """The hosts that a run has begun to work on, in its own waves: what a rollback works on."""
-    waves, hosts = list[Wave](), list[FleetHost]()
-    for wave in record["waves"]:
-        ours = [host for host in wave["hosts"] if host["started"]]
-        if ours:
-            hosts += [FleetHost(host["host"], host["cluster"], host["serves"]) for host in ours]
-            waves.append(Wave(len(waves) + 1, tuple(host["host"] for host in ours), tuple(wave["clusters"])))
-    return hosts, waves
 
 
 def clear(journal: Journal, view: View) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,11 @@ def back(
     earlier: Sequence[Mapping[str, Any]],
     later: Sequence[Mapping[str, Any]] = (),
     words: Sequence[str] = (),
+    unheard: Collection[str] = (),
 ) -> Recipe:
     """Return how to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
+
+    `unheard`: hosts on which it may have changed what nobody has heard of (Journal.unheard).
 
     What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
     The rest goes through the manifests of the hosts, which know what stood there before us.
@@ -225,7 +228,7 @@ def back(
     forward = replace(forward, steps=steps, words=[*forward.words, *words])
     if not (touched := _touched(record)):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
-    mine = _changed(record)
+    mine = _changed(record, unheard)
     _refuse_back(record, mine, later)
     to: dict[str, Any] = {}
     for key in _MOVES.keys() & forward.to.keys():
@@ -237,7 +240,9 @@ def back(
     if not any(roles.values()):
         raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
     _refuse_twice(roles, earlier)
-    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": roles}}
+    # What --to has moved goes back to before us; of the rest a host knows whether it came with this run.
+    of = {} if forward.to else {"gb10_undo_of": record["run"]}
+    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": roles, **of}}
     consent = {"driver_allow_move": True} if any("driver" in own for own in roles.values()) else {}
     again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
     older = _older(forward.to)
@@ -266,17 +271,16 @@ def _roles(host: Mapping[str, Any]) -> set[str]:
     return {change["role"] for change in host["changes"]}
 
 
-def _changed(record: Mapping[str, Any]) -> dict[str, set[str]]:
+def _changed(record: Mapping[str, Any], unheard: Collection[str]) -> dict[str, set[str]]:
     """Return by host the roles that have changed something there: a host speaks of itself alone.
 
-    Of one that says nothing, and where nobody may have heard it, those count that two others name. Where only two hosts
+    Of one that says nothing, and that nobody may have heard, those count that two others name. Where only two hosts
     were at work, the other one does: else a pair whose run was cut would go back by half.
     """
     begun = [host for host in hosts_of(record) if host["started"]]
     voices = Counter(role for host in begun for role in _roles(host))
     shared = {role for role, hosts in voices.items() if hosts >= min(2, len(begun) - 1)}
-    cut = record["attempt"] > 1 or record["ended"] is None
-    return {host["host"]: _roles(host) or (shared if cut or host["state"] != "done" else set()) for host in begun}
+    return {host["host"]: _roles(host) or (shared if host["host"] in unheard else set()) for host in begun}
 
 
 def _refuse_twice(roles: Mapping[str, Sequence[str]], earlier: Sequence[Mapping[str, Any]]) -> None:

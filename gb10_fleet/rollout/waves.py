@@ -92,6 +92,20 @@ def policy(**said: Any) -> Policy:
     return Policy(**{**known, **_spoken(said)})
 
 
+def refuse_regrouped(now: Sequence[FleetHost], then: Sequence[FleetHost], way_out: str) -> None:
+    """Refuse to work on half of what is a cluster by now: its model would be stopped, and nobody would start it.
+
+    `then`: the hosts that are to be worked on, as the run has planned them.
+    """
+    planned = {host.name: host.cluster for host in then}
+    for host in now:
+        moved = host.name in planned and planned[host.name] != host.cluster
+        joined = host.name not in planned and host.cluster is not None and host.cluster in planned.values()
+        if moved or joined:
+            where = f"in cluster {host.cluster}" if host.cluster else "in no cluster"
+            raise Refused(f"{host.name} is {where} now, and was not when the run was planned: {way_out}")
+
+
 def changed(policy: Policy, **said: Any) -> Policy:
     """The same, but for what was said; None says nothing."""
     return replace(policy, **_spoken(said))

@@ -26,6 +26,12 @@ options:
     description: Take back everything. Either this or O(roles), so that an empty list takes back nothing.
     type: bool
     default: false
+  rollout:
+    description:
+      - Only what came with this rollout of C(gb10). A role that stood on the host before it is refused, for the
+        manifest does not know how it stood in between.
+    type: str
+    default: ""
   consents:
     description:
       - Consents by the name of the variable, for resources of your own documents. Those of the collection's roles,

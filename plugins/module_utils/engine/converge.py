@@ -88,7 +88,7 @@ def _converge(
     fresh = [claim.label for claim in document.claims if claim.label not in known.resources]
     touched = {step.resource.label for step in steps}
     declared = manifests.declare(
-        known, document.claims, document.roles, records_of(document, states, fresh), owner, touched
+        known, document.claims, document.roles, records_of(document, states, fresh), owner, touched, run.rollout
     )
     if check_mode:
         return steps, plan, ends, not steps and _closed(declared, document, states, plan, system) == known

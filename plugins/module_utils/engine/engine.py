@@ -28,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     shown,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import ShownWish
+from ansible_collections.gb10.fleet.plugins.module_utils.system import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Claim, Manifest, Record
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -59,6 +60,12 @@ class Run:
 
     name: str
     project: str
+
+    @property
+    def rollout(self) -> str:
+        """Return the rollout that it is part of, "" without one."""
+        found = re.search(lock.ATTEMPT, self.name)
+        return found["rollout"] if found else ""
 
 
 @dataclass(frozen=True)

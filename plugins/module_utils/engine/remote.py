@@ -43,6 +43,7 @@ _WISHES = ("stopped", "started")
 _ORPHANS = ("show", "remove")
 _PROJECT = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}\Z")
 _RUN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@:+\\ -]{0,199}\Z")
+_ROLLOUT = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _GUARD = re.compile(r"[0-9a-f]{16}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -79,6 +80,7 @@ class Request(NamedTuple):
     removes: list[str]  # roles of which no orphan stays, whatever `remove_orphans` says
     roles: list[str] | None
     known_roles: list[str]
+    of: str | None  # the rollout that an undo takes back
     wish: Asked | None
     guard: str | None
     confirm: str | None
@@ -204,6 +206,7 @@ def _outcome(request: Request, system: System) -> Outcome | None:
             request.roles,
             request.document.consents,
             known_roles=request.known_roles,
+            of=request.of,
             check_mode=request.check,
         )
     if request.wish is not None:
@@ -258,6 +261,7 @@ def parse_request(request: Any) -> Request:
         removes=take("removes", _roles, None) or [],
         roles=take("roles", _roles, None),
         known_roles=take("known_roles", _roles, None) or [],
+        of=take("of", _line(_ROLLOUT, "a rollout"), None),
         wish=take("wish", _wish, *([] if verb == "wish" else [None])),
         guard=take("guard", _line(_GUARD, "16 hexadecimal digits"), None),
         confirm=take("confirm", _line(_GUARD, "16 hexadecimal digits"), None),

@@ -43,11 +43,13 @@ def undo(
     consents: Mapping[str, bool],
     *,
     known_roles: Collection[str] = (),
+    of: str | None = None,
     check_mode: bool,
 ) -> Outcome:
     """Back to what stood there before the roles (None: all of them). HostError before the first change.
 
-    `known_roles`: those that exist although none of their resources may stand on this host.
+    `known_roles`: those that exist although none of their resources may stand on this host. `of`: only if all of them
+    came with this rollout, for the manifest does not know what stood there between two.
     """
     known = manifests.load(system)
     applied = {role for entry in known.resources.values() for role in entry.roles}
@@ -60,8 +62,18 @@ def undo(
             " for a role of your own, --limit names the hosts that have it" + "".join(_parts(known, unknown))
         )
     labels = [label for label, entry in known.resources.items() if entry.roles.keys() <= set(roles)]
+    _refuse_older([known.resources[label] for label in labels], of)
     steps, _rest = take_back(known, roles, labels, consents, system, run, check_mode=check_mode)
     return Outcome(as_changes(steps), [], [step.as_diff() for step in steps], [])
+
+
+def _refuse_older(entries: Sequence[Entry], of: str | None) -> None:
+    """Of a rollback: what a role looked like between two runs is written nowhere."""
+    if of and (older := {role for entry in entries if entry.came != of for role in entry.roles}):
+        raise HostError(
+            f"{', '.join(sorted(older))}: here before {of} began, and the manifest knows only what stood before us. "
+            "Put the inventory back as it was, and roll it out"
+        )
 
 
 def _parts(known: Manifest, unknown: Collection[str]) -> Iterator[str]:

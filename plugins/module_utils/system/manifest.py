@@ -35,7 +35,7 @@ class Owner(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One resource. `order` is its place among all: who came later is undone first."""
+    """One resource. `order` is its place among all: who came later is undone first. `came`: with which rollout."""
 
     roles: Mapping[str, Owner]
     declared: Mapping[str, Any]  # as in the document; of a secret content the digest
@@ -46,6 +46,7 @@ class Entry(NamedTuple):
     pending: tuple[str, ...]  # actions that wait for consent
     order: int
     orphan: bool  # its role no longer declares it
+    came: str = ""
 
 
 class Unfinished(NamedTuple):
@@ -180,6 +181,7 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
         pending=_texts(raw["pending"]),
         order=int(raw["order"]),
         orphan=bool(raw["orphan"]),
+        came=_text(raw.get("came", "")),
     )
 
 
@@ -244,8 +246,12 @@ def declare(
     new: Mapping[str, Record],
     owner: Owner,
     touched: Collection[str] = (),
+    rollout: str = "",
 ) -> Manifest:
-    """With what the documents say. `new`: how that stands which is not in it yet; `touched`: what the run changes."""
+    """With what the documents say. `new`: how that stands which is not in it yet; `touched`: what the run changes.
+
+    `rollout`: the one that this run is part of, where it is.
+    """
     entries = dict(manifest.resources)
     wanted = {claim.label for claim in claims}
     abandoned = {label for _role, label in orphans(manifest, claims, sent)}
@@ -260,7 +266,7 @@ def declare(
         known = entries.get(label)
         if known is None:
             owners = dict.fromkeys(roles, owner)
-            entries[label] = Entry(owners, declared, new[label], None, (), (), (), place, orphan=False)
+            entries[label] = Entry(owners, declared, new[label], None, (), (), (), place, orphan=False, came=rollout)
             place += 1
             continue
         renewed = label in touched or known.declared != declared

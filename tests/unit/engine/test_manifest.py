@@ -54,6 +54,7 @@ FULL = Manifest(
             ("exchange",),
             0,
             orphan=False,
+            came="R1",
         ),
         "file:/etc/é\u2028": Entry(
             {"docker": NOW}, {"file": "/x"}, {}, None, (), ("/etc/a", "/etc"), (), 1, orphan=True
@@ -109,7 +110,7 @@ def damaged() -> list[Any]:
     wrongs: list[Any] = [[1], "x", 7.5, {"a": 1}]
     for key in entry.keys() - {"order", "orphan"}:
         mapping = key in ("declared", "before", "left")
-        for wrong in wrongs[:3] if mapping else wrongs:
+        for wrong in wrongs[:3] if mapping else wrongs[:1] + wrongs[2:] if key == "came" else wrongs:
             cases.append({**whole, "resources": {"package:x": {**entry, key: wrong}}})
     runs: list[Any] = ["x", [], {"run": "x"}, {**whole["unfinished"], "run": 1}]
     cases += [{**whole, "unfinished": wrong} for wrong in runs]

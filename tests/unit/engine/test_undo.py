@@ -75,6 +75,23 @@ def test_a_host_that_was_right_all_along_still_wants_a_manifest(world: World) ->
     assert world.done("drift")["known"] is True
 
 
+def test_a_rollback_takes_back_what_came_with_its_rollout_alone(world: World) -> None:
+    """A host was set up by `site`, and a rollout changed one file of a role: its rollback took the whole role away."""
+    first, second = "me@here 1 2026-12-01T00:00:00Z", "me@here 2 2026-12-01T00:00:00Z rollout R2 attempt 3"
+    world.done("converge", documents=documents_of(MOTD), run=first)
+    world.done("converge", documents=documents_of({**MOTD, "content": "new\n"}), run=second)
+    stands = world.digest()
+    said = world.ask("undo", roles=["docker"], of="R2", run=second)["error"]["message"]
+    assert said.startswith("docker: here before R2 began, and the manifest knows only what stood before us. ")
+    assert world.digest() == stands
+    world.done("converge", documents=[{"role": "fabric", "resources": [{"file": "/etc/x", "content": ""}]}], run=second)
+    assert "docker, fabric" not in world.ask("undo", roles=["docker", "fabric"], of="R2")["error"]["message"]
+    assert places(world.done("undo", roles=["fabric"], of="R2")) == ["file:/etc/x"]
+    assert world.digest() == stands
+    again = world.done("undo", roles=["fabric"], known_roles=["fabric"], of="R2")
+    assert again["changes"] == [], "a second time there is nothing left"
+
+
 def test_one_role_goes_and_what_it_shares_stays(world: World) -> None:
     world.done("converge")
     undone = world.done("undo", roles=["docker"])

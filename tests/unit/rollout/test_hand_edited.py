@@ -17,7 +17,7 @@ import pytest
 from gb10_fleet import report
 from gb10_fleet.enrol.judging import Known
 from gb10_fleet.report import model, page
-from gb10_fleet.rollout import boards, locks, loop, models, recipes, shown, window
+from gb10_fleet.rollout import boards, locks, loop, models, recipes, shown, who, window
 from gb10_fleet.rollout.journal import MODELS, Journal, JournalError
 from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
@@ -62,7 +62,7 @@ def use(folder: Path) -> None:
         going = loop.Rollout(journal, record["run"], lambda: None, None)  # type: ignore[arg-type, return-value]
         window.opening(going.policy.window, NOW)
         going.policy.tolerated(2)
-        loop.touched(record)
+        who.touched(record)
         models.down(record)
         for host, board in journal.boards(record["run"]).items():
             boards.another(board, Known(host, "n", [], "Spark", "2026-11-01"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
-from gb10_fleet.rollout import live, recipes, waves
+from gb10_fleet.rollout import live, recipes, waves, who
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.gate import ROLL_CALL_PLAY
 from gb10_fleet.rollout.journal import Journal, hosts_of
@@ -663,31 +663,31 @@ def test_a_mistyped_cluster_is_no_cluster_of_its_own() -> None:
     """It would have a wave for itself, and half of a cluster would be down."""
     hosts = [FleetHost("a", "pair1"), FleetHost("b", "piar1")]
     with pytest.raises(Refused, match=r"^b: gb10_cluster is piar1, which is no group .*: did you mean pair1\?"):
-        rollout.who(recipes.forward("site", ["a,"]), listing("piar1", everybody=hosts))
+        who.of(recipes.forward("site", ["a,"]), listing("piar1", everybody=hosts))
     with pytest.raises(Refused, match="a: gb10_cluster is pair1, which does not hold this host: name the group"):
-        rollout.who(recipes.forward("site", ["a,"]), listing("pair1", everybody=hosts))
+        who.of(recipes.forward("site", ["a,"]), listing("pair1", everybody=hosts))
 
 
 def test_a_reserved_host_has_no_part_and_its_cluster_waits_with_it() -> None:
     hosts = [FleetHost("a", "pair1", reserved="ada until 2999-12-24"), FleetHost("b", "pair1"), FleetHost("c")]
-    mine, left_out = waves.free(rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)))
+    mine, left_out = waves.free(who.of(recipes.forward("site", ["a,"]), listing(everybody=hosts)))
     assert [host.name for host in mine] == ["c"]
     assert left_out == ["left out: cluster pair1: a is reserved for ada until 2999-12-24"]
     with pytest.raises(Refused, match="all hosts are reserved: a for ada"):
         waves.free(hosts[:2])
     with pytest.raises(Refused, match="c: gb10_reserved is 'mine'; write WHO until DAY"):
-        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("c", reserved="mine")]))
+        who.of(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("c", reserved="mine")]))
 
 
 def test_the_advice_for_another_group_is_one_that_a_rollout_takes(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("gpus: {hosts: {a: {}}}\n")
     inventory = [str(tmp_path / "hosts.yml")]
     with pytest.raises(Refused, match="a file with the line `gb10_hosts: GROUP`, said as `-- -e @FILE`") as refused:
-        rollout.who(recipes.forward("site", inventory), playbook.run)
+        who.of(recipes.forward("site", inventory), playbook.run)
     assert "-e gb10_hosts=" not in str(refused.value)
     (tmp_path / "vars.yml").write_text("gb10_hosts: gpus\n")
     recipe = recipes.forward("site", inventory, words=["-e", f"@{tmp_path / 'vars.yml'}"])
-    assert [host.name for host in rollout.who(recipe, playbook.run)] == ["a"]
+    assert [host.name for host in who.of(recipe, playbook.run)] == ["a"]
     with pytest.raises(Refused, match="-- -e @FILE"):
         recipes.forward("site", inventory, words=["-e", "gb10_hosts=gpus"])
 
@@ -695,26 +695,26 @@ def test_the_advice_for_another_group_is_one_that_a_rollout_takes(tmp_path: Path
 def test_a_host_of_which_ansible_knows_no_address_is_named(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("sparks: {hosts: {a: {ansible_host: '{{ nosuch }}'}, b: {}}}\n")
     with pytest.raises(Refused, match=r"^a: .*set nosuch in the inventory, or correct ansible_host there"):
-        rollout.who(recipes.forward("site", [str(tmp_path / "hosts.yml")]), playbook.run)
+        who.of(recipes.forward("site", [str(tmp_path / "hosts.yml")]), playbook.run)
 
 
 def test_hosts_are_those_that_ansible_sees() -> None:
     hosts = [FleetHost("a", "pair", serves=True), FleetHost("b")]
-    assert rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)) == hosts
+    assert who.of(recipes.forward("site", ["a,"]), listing(everybody=hosts)) == hosts
 
 
 def test_a_limit_does_not_cut_a_cluster() -> None:
     everybody = fleet(4, 2)
     recipe = recipes.forward("site", ["a,"], limit="part")
-    assert rollout.who(recipe, listing(everybody=everybody, part=everybody[:2])) == everybody[:2]
+    assert who.of(recipe, listing(everybody=everybody, part=everybody[:2])) == everybody[:2]
     with pytest.raises(Refused, match="--limit leaves out h03 of cluster pair1"):
-        rollout.who(recipe, listing(everybody=everybody, part=everybody[:3]))
+        who.of(recipe, listing(everybody=everybody, part=everybody[:3]))
 
 
 @pytest.mark.parametrize("name", ["!new", "&a", "~h.*", "@file", "h*", "h[1]", "a b", "-l"])
 def test_a_host_whose_name_is_a_pattern_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="to Ansible that is a pattern and not a name"):
-        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("a"), FleetHost(name)]))
+        who.of(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("a"), FleetHost(name)]))
 
 
 @pytest.mark.parametrize(
@@ -729,14 +729,14 @@ def test_a_playbook_that_needs_consent_is_refused_before_a_model_stops(name: str
     (tmp_path / "yes.yml").write_text(f"{consent}: true\n")
     inventory, file = [str(tmp_path / "hosts.yml")], f"@{tmp_path / 'yes.yml'}"
     with pytest.raises(Refused, match=rf"^b, c, d: {consent} is not true.*`{consent}: true`, said as `-- -e @FILE`"):
-        rollout.who(recipes.forward(name, inventory), playbook.run)
-    assert [host.name for host in rollout.who(recipes.forward(name, inventory, limit="a"), playbook.run)] == ["a"]
-    assert len(rollout.who(recipes.forward(f"gb10.fleet.{name}", inventory, words=["-e", file]), playbook.run)) == 4
+        who.of(recipes.forward(name, inventory), playbook.run)
+    assert [host.name for host in who.of(recipes.forward(name, inventory, limit="a"), playbook.run)] == ["a"]
+    assert len(who.of(recipes.forward(f"gb10.fleet.{name}", inventory, words=["-e", file]), playbook.run)) == 4
 
 
 def test_where_the_rollout_says_the_consent_itself_no_host_needs_it() -> None:
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
-    assert rollout.who(recipe, listing(everybody=[FleetHost("a")])) == [FleetHost("a")]
+    assert who.of(recipe, listing(everybody=[FleetHost("a")])) == [FleetHost("a")]
 
 
 def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
@@ -744,12 +744,12 @@ def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
         return Outcome.failed, Report(canceled=True, errors=["the inventory has no group"])
 
     with pytest.raises(Refused, match="interrupted"):
-        rollout.who(recipes.forward("site", ["a,"]), play)
+        who.of(recipes.forward("site", ["a,"]), play)
 
 
 def test_nobody_to_roll_out_to_says_why() -> None:
     with pytest.raises(Refused, match="no hosts matched"):
-        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[]))
+        who.of(recipes.forward("site", ["a,"]), listing(everybody=[]))
 
 
 # -- rollback ----------------------------------------------------------------------------------------------------------
@@ -764,15 +764,16 @@ def test_back_is_undo_where_nothing_was_rolled_out_before(journal: Journal, worl
     recipe = recipes.back(did(journal, world), [])
     assert [step.name for step in recipe.steps] == ["undo"]
     roles = {host: ["driver"] for host in ("h00", "h01")}
-    assert recipe.steps[0].plays == [{"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": roles}}]
+    said = {"gb10_undo": roles, "gb10_undo_of": journal.runs()[-1]["run"]}
+    assert recipe.steps[0].plays == [{"import_playbook": "gb10.fleet.undo", "vars": said}]
     assert recipe.to == {"driver_allow_move": True}
 
 
-def roles_back(record: Mapping[str, Any], attempt: int = 1, **said: list[str]) -> dict[str, list[str]]:
+def roles_back(record: Mapping[str, Any], unheard: Collection[str] = (), **said: list[str]) -> dict[str, list[str]]:
     """What each host takes back of a run in which the hosts have said that they changed these roles."""
     for host in hosts_of(record):
         host["changes"] = [{**CHANGE, "role": role} for role in said[host["host"]]]
-    back = recipes.back({**record, "attempt": attempt}, [])
+    back = recipes.back(record, [], unheard=unheard)
     found: dict[str, list[str]] = back.steps[0].plays[0]["vars"]["gb10_undo"]
     return found
 
@@ -789,15 +790,47 @@ def test_of_a_host_that_nobody_may_have_heard_what_two_others_say_goes_back(jour
     record = did(journal, world, hosts=4)
     said: dict[str, list[str]] = {"h00": ["docker"], "h01": ["docker"], "h02": ["firewall"], "h03": []}
     assert roles_back(record, **said)["h03"] == []
-    assert roles_back(record, attempt=2, **said)["h03"] == ["docker"]
-    next(host for host in hosts_of(record) if host["host"] == "h03")["state"] = "unreachable"
-    assert roles_back(record, **said)["h03"] == ["docker"]
+    assert roles_back(record, {"h03"}, **said)["h03"] == ["docker"]
+    assert roles_back(record, {"h00"}, **said)["h03"] == []
+
+
+def test_who_may_have_changed_without_a_word_is_who_was_cut_in_a_step(journal: Journal, world: World) -> None:
+    """One that failed once was enough before: all others that said nothing took back what it named."""
+    world.bad = {"h02": AWAY}
+    run = begin(journal, fleet(6), policy(canary=3, threshold=0))
+    assert states(go(journal, run, world))["h02"] == "unreachable"
+    world.bad = {}
+    record = go(journal, run, world, journal.resume(run))
+    assert record["outcome"] == "done" and journal.unheard(run) == {"h02"}
+
+
+def test_a_run_that_is_cut_between_two_waves_leaves_nobody_unheard(tmp_path: Path) -> None:
+    """At each of its moments: whom the step that was cut was at work on, and nobody else."""
+    moment, found = 0, []
+    while True:
+        moment += 1
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        world = World(folder)
+        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
+            run = begin(journal, fleet(3), policy(canary=1, growth=("100%",)))
+        with Mortal(folder / "state", write=True, clock=lambda: NOW) as mortal:
+            mortal.left, mortal.after = moment, True
+            try:
+                go(mortal, run, world)
+                break
+            except Killed:
+                pass
+        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
+            go(journal, run, world, journal.resume(run))
+            found.append(journal.unheard(run))
+    one, others = waves.plan(fleet(3), policy(canary=1, growth=("100%",)))
+    assert found == [set(), {*one.hosts}, set(), set(), set(), {*others.hosts}, set(), set(), set()]
 
 
 def test_a_pair_of_which_one_host_was_cut_off_goes_back_as_a_whole(journal: Journal, world: World) -> None:
     record = did(journal, world, hosts=2)
-    next(host for host in hosts_of(record) if host["host"] == "h01")["state"] = "timed_out"
-    assert roles_back(record, h00=["docker"], h01=[]) == {"h00": ["docker"], "h01": ["docker"]}
+    assert roles_back(record, {"h01"}, h00=["docker"], h01=[]) == {"h00": ["docker"], "h01": ["docker"]}
 
 
 def test_no_word_in_the_playbook_of_a_wave_is_a_template(tmp_path: Path) -> None:
@@ -849,7 +882,7 @@ def moved(journal: Journal, world: World, *to: str, hosts: Sequence[str] = ("a",
 
 def taken_back(journal: Journal, world: World, record: Mapping[str, Any]) -> dict[str, Any]:
     recipe = recipes.back(record, journal.earlier(record), journal.later(record))
-    again, taken = rollout.touched(record)
+    again, taken = who.touched(record)
     return go(journal, rollout.begin(journal, recipe, policy(), again, taken, of=record["run"]), world)
 
 
@@ -931,7 +964,7 @@ def test_a_rollback_takes_the_same_waves_of_who_was_touched(journal: Journal, wo
     planned = waves.plan(hosts, chosen)
     world.bad = {planned[1].hosts[0]: FAILED}
     record = go(journal, begin(journal, hosts, chosen), world)
-    again, taken = rollout.touched(record)
+    again, taken = who.touched(record)
     assert [wave.hosts for wave in taken] == [wave.hosts for wave in planned[:2]]
     world.bad, world.calls = {}, []
     run = rollout.begin(journal, recipes.back(record, []), chosen, again, taken, of=record["run"])

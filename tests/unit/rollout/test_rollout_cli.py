@@ -27,7 +27,7 @@ from gb10_fleet.enrol.judging import Known
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import cli as rollout_cli
 from gb10_fleet.rollout import live, locks
-from gb10_fleet.rollout.journal import Journal
+from gb10_fleet.rollout.journal import Journal, place
 from tests.support.plays import ROOT
 from tests.support.ways import BAD, GB10, Rollout, Way, update
 
@@ -316,6 +316,56 @@ def test_rollback_takes_back_what_was_touched(fleet: Fleet) -> None:
     assert fleet.worked == [[host["host"] for host in wave["hosts"]] for wave in record["waves"]]
     undo = back["order"]["steps"][0]["plays"][0]["vars"]["gb10_undo"]
     assert undo == {host: ["driver"] for host in HOSTS}
+
+
+# -- another inventory than the run was planned with -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clusters", "first"), [(["", "pair", "pair", ""], "b"), (["pair", "", "pair", ""], "c")], ids=["both", "one"]
+)
+def test_no_half_of_what_is_a_cluster_since_is_stopped(fleet: Fleet, clusters: list[str], first: str) -> None:
+    """Wave 1 is a, wave 2 has b and d: b is not done. Its model, and that of its mate, would have stayed down."""
+    fleet.bad = {"b": "failed", "d": "failed", "c": "failed"}
+    _, record = start()
+    assert {host for host, state in states(record).items() if state == "done"} == {"a"}
+    fleet.bad, fleet.worked, fleet.clusters = {}, [], clusters
+    status, refused = gb10("resume")
+    says = f"{first} is in cluster pair now, and was not when the run was planned: begin a new rollout"
+    assert (status, refused["reason"]) == (Outcome.refused, says) and not fleet.worked
+
+
+def test_who_is_done_may_be_in_another_cluster(fleet: Fleet) -> None:
+    fleet.bad = {"b": "failed", "d": "failed"}
+    start()
+    fleet.bad, fleet.clusters = {}, ["alone", "", "", ""]
+    assert gb10("resume")[0] == 0
+
+
+def test_a_cluster_that_was_parted_is_not_taken_back_by_half(fleet: Fleet) -> None:
+    fleet.clusters = ["", "pair", "pair", ""]
+    _, record = start()
+    fleet.worked, fleet.clusters = [], ["", "pair", "", "pair"]
+    status, refused = gb10("rollback", record["run"])
+    assert status == Outcome.refused and not fleet.worked
+    assert "now, and was not when the run was planned: put the inventory back as it was" in refused["reason"]
+
+
+@pytest.mark.parametrize("words", [["--state", "elsewhere"], ["-i", "other/hosts.yml"], []])
+def test_whoever_looks_at_an_inventory_sees_the_rollout(fleet: Fleet, monkeypatch: Any, words: list[str]) -> None:
+    """With --state the lock was in that folder alone: gb10 share took a key back, and the wave brought it again."""
+    Path("other").mkdir()
+    Path("other/hosts.yml").write_text("{}\n")
+    seen: list[bool] = []
+
+    def run(order: Order, **more: Any) -> tuple[Outcome, Report]:
+        seen.append(all(locks.owner(place([name])) for name in ("hosts.yml", *words[1:] * (words[:1] == ["-i"]))))
+        return fleet.run(order, **more)
+
+    monkeypatch.setattr(rollout_cli, "run", run)
+    assert start(*words)[0] == 0
+    assert seen and all(seen)
+    assert locks.owner(place(["hosts.yml"])) is None
 
 
 # -- another board behind a name ---------------------------------------------------------------------------------------
