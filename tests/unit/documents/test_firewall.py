@@ -39,6 +39,7 @@ needs_root = pytest.mark.skipif(
 def document(topology: str = "none", host: str = "spark-a", **variables: Any) -> Rendered:
     """`elsewhere`: what is said of the other hosts alone."""
     spark = {"ssh_ports": variables.pop("ssh_ports", [22]), "host_firewalls": variables.pop("host_firewalls", [])}
+    spark |= {"default_route_interfaces": variables.pop("ways_out", [])}
     members = HOSTS[topology]
     elsewhere = variables.pop("elsewhere", {})
     said = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | variables
@@ -141,7 +142,7 @@ def test_no_port_depends_on_a_set() -> None:
     """While a transaction ends the kernel misses what a new interval set holds: 65 of 6 million connections came in."""
     given = {"vllm_host": "::", "firewall_clients": ["192.0.2.0/24", "2001:db8::/64"]}
     lines = rules("ring", **given, firewall_open_ports=[8081, 8082]).splitlines()
-    text = "\n".join(line for line in lines if not re.match(r"\s*#|.*(login|passing)_", line))
+    text = "\n".join(line for line in lines if not re.match(r"\s*#|.*(login|bridge)_", line))
     assert not re.search(r"\bset\b|\bmap\b|@|\{.*\S.*\}", text)
     assert "delete" not in text, "a new chain is empty for a moment, as the old one is"
 
@@ -153,14 +154,20 @@ GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
 def test_only_limits_look_into_sets(address: str, source: str) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
-    gateway, logins, passing = (
-        [line for line in looking if f" @{whose}_" in line] for whose in ("gateway", "login", "passing")
+    gateway, logins, bridges = (
+        [line for line in looking if f" @{whose}_" in line] for whose in ("gateway", "login", "bridge")
     )
-    assert (len(gateway), len(logins), len(passing), len(looking)) == (2, 4, 2, 8)
+    assert (len(gateway), len(logins), len(bridges), len(looking)) == (2, 4, 2, 8)
     assert all(line.endswith(" counter name refused drop") for line in looking)
     assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
     assert all("{ meta skuid" in line for line in logins)
-    assert all("{ iifname " in line for line in passing)
+    assert all("{ iifname " in line for line in bridges)
+
+
+def test_a_bridge_of_the_lan_has_no_share() -> None:
+    """A name is the host's word: one that is none of an interface stands in no rule."""
+    text = rules("pair", ways_out=["br0", "tailscale0", 'x" accept'])
+    assert re.findall(r'iifname "(\S+)" return', text) == ["br0", "tailscale0"] and 'x" accept' not in text
 
 
 @pytest.mark.parametrize(
@@ -787,38 +794,54 @@ def test_no_login_fills_the_kernels_table_of_connections(
 
 
 CONTAINER = """
-import random, socket, struct, sys
+import socket, struct, sys
 # Each packet has another source address of its segment, as root of a container can write it.
+target = socket.inet_aton(sys.argv[2])
 wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 print("up", flush=True)
 for number in range(int(sys.argv[1])):
-    source = socket.inet_aton(f"192.168.{97 + number // 250}.{number % 250}")
+    source = socket.inet_aton(f"172.31.{1 + number // 250}.{number % 250}")
     udp = struct.pack("!HHHH", 40000, 9, 8, 0)
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 17, 0, source, socket.inet_aton("192.0.2.200"))
-    wire.sendto(head + udp, ("192.0.2.200", 0))
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 17, 0, source, target)
+    wire.sendto(head + udp, (sys.argv[2], 0))
 print("sent", flush=True)
 """
 
 
 @needs_root
 @pytest.mark.parametrize("rows", [{"connections": 50}, {"rate": 1, "burst": 50}], ids=["connections", "rate"])
+@pytest.mark.parametrize("target", ["192.0.2.200", LAN], ids=["through the host", "to the host"])
 def test_no_container_fills_the_kernels_table_of_connections(
-    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: dict[str, int]
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: dict[str, int], target: str
 ) -> None:
-    """One in a network of its own has no login, and its packets are not the host's: they are forwarded."""
+    """One in a network of its own has no login."""
     for name, value in rows.items():
         monkeypatch.setitem(catalog.load("firewall")["share"], name, {"value": value})
-    program = Program(net, tmp_path)
-    program.load()
     net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0")
-    net.run("rogue", "ip", "route", "add", "192.0.2.0/24", "via", RAIL)
-    before = int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))
-    child = net.start("rogue", CONTAINER, "300")
-    assert child.stdout is not None and child.stdout.readline() == "sent\n"
-    held = int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count")) - before
-    assert 45 <= held <= 60
+    net.add("container")
+    net.run("host", "ip", "link", "add", "docker0", "type", "bridge")
+    net.run(
+        "host", "ip", "link", "add", "veth1", "type", "veth", "peer", "name", "eth0", "netns", f"{net.prefix}container"
+    )
+    net.run("host", "ip", "link", "set", "veth1", "master", "docker0", "up")
+    net.run("host", "ip", "address", "add", "172.31.0.1/16", "dev", "docker0")
+    net.run("host", "ip", "link", "set", "docker0", "up")
+    net.run("container", "ip", "address", "add", "172.31.0.2/16", "dev", "eth0")
+    net.run("container", "ip", "link", "set", "eth0", "up")
+    net.run("container", "ip", "route", "add", "default", "via", "172.31.0.1")
+
+    def held(*ways_out: str) -> int:
+        program = Program(net, tmp_path, ways_out=[*ways_out])
+        program.load()
+        before = int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))
+        child = net.start("container", CONTAINER, "300", target)
+        assert child.stdout is not None and child.stdout.readline() == "sent\n"
+        assert program.holds()
+        return int(net.run("host", "cat", "/proc/sys/net/netfilter/nf_conntrack_count")) - before
+
+    assert 45 <= held() <= 60
     assert net.reached("stranger", LAN, 22) == {22}
-    assert program.holds()
+    assert held("docker0") >= 200, "as a bridge that the LAN comes by"
 
 
 @needs_root
