@@ -56,6 +56,7 @@ class Gateway:
 
     port: int
     six: bool  # it listens on an address of IPv6
+    rate: int  # new connections a second from one address
     asked: tuple[int, ...]  # the ports of others, which the router here asks
 
 
@@ -228,7 +229,8 @@ def _gateway(view: View) -> Gateway | None:
     settings = view.settings(GatewaySettings)
     if not gateway_settings.serves(view):
         return None
-    return Gateway(settings.gateway_port, ":" in settings.gateway_address, router.asked(view))
+    rate = catalog.load("gateway")["fleet_rate" if settings.gateway_fleet_key else "source_rate"]["value"]
+    return Gateway(settings.gateway_port, ":" in settings.gateway_address, rate, router.asked(view))
 
 
 def _closed() -> list[Ports]:

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,14 +155,22 @@ GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
 def test_only_limits_look_into_sets(address: str, source: str) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
-    gateway, logins, bridges = (
-        [line for line in looking if f" @{whose}_" in line] for whose in ("gateway", "login", "bridge")
+    gateway, here, logins, bridges = (
+        [line for line in looking if f" @{whose}" in line]
+        for whose in ("gateway_connections", "gateway_host", "login_", "bridge_")
     )
-    assert (len(gateway), len(logins), len(bridges), len(looking)) == (2, 4, 2, 8)
+    gateway += [line for line in looking if " @gateway_starts" in line]
+    assert (len(gateway), len(here), len(logins), len(bridges), len(looking)) == (2, 1, 4, 2, 9)
     assert all(line.endswith(" counter name refused drop") for line in looking)
     assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
     assert all("{ meta skuid" in line for line in logins)
-    assert all("{ iifname " in line for line in bridges)
+    assert all("{ iifname " in line for line in bridges) and all("{ oifname " in line for line in here)
+
+
+def test_a_router_asks_with_one_address_and_each_request_anew() -> None:
+    rate = re.compile(r"@gateway_starts .* rate over (\S+) burst 200 ")
+    found = [rate.findall(rules(**GATEWAY, **more)) for more in ({}, {"gateway_fleet_key": "k" * 32})]
+    assert found == [["100/second"], ["1000/second"]]
 
 
 def test_a_bridge_of_the_lan_has_no_share() -> None:
@@ -679,7 +688,15 @@ def test_a_range_stays_closed_until_nothing_listens_in_it(net: Net, tmp_path: Pa
     program.load()
     net.listen("host", 22345)
     store = net.children[-1]
+    crowd = [*range(22400, 22500)]  # of a login: each had a rule, and each rule a few programs, at every load
+    net.listen("host", *crowd, uid=1000)
     program.write(vllm_services={"chat": {**service, "engine": "vllm"}})
+    for _ in range(2):
+        program.load()
+        assert net.reached("stranger", LAN, 22345, *crowd) == set() and program.holds()
+        assert re.findall(r"dport 22\S+", (tmp_path / "loaded").read_text()) == ["dport 22000-29999"]
+    net.children[-1].kill()
+    net.children[-1].wait()
     for _ in range(2):
         program.load()
         assert net.reached("stranger", LAN, 22345) == set() and program.holds()
@@ -726,6 +743,32 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
             "host", HOLDER.replace("socket.socket();", f"socket.socket(); s.bind(('127.0.0.{at}', 0));"), "40000", "4"
         )
     assert net.reached("host", LAN, 40000) == set(), "the host is one as well"
+
+
+ACCEPTS = """
+import socket
+server = socket.create_server(("", 40003), backlog=4096)
+print("up", flush=True)
+while True: server.accept()[0].close()
+"""
+
+
+@needs_root
+def test_the_host_may_come_again_after_a_login_has_called_without_end(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call that was dropped counted, too, and nothing forgot it: two minutes later the host was still shut out."""
+    monkeypatch.setitem(catalog.load("gateway"), "source_connections", {"value": 5})
+    Program(net, tmp_path, gateway_address=LAN, gateway_port=40003).load()
+    net.start("host", ACCEPTS)
+    knocker = net.start("host", KNOCKER, "40003")
+    assert knocker.stdout is not None and knocker.stdin is not None
+    time.sleep(1)
+    tried, came_in = map(int, knocker.communicate("\n")[0].split())
+    assert tried > came_in > 0
+    until = time.monotonic() + 20
+    while net.reached("host", LAN, 40003) != {40003}:
+        assert time.monotonic() < until, f"{tried} calls are not forgotten"
 
 
 @needs_root
