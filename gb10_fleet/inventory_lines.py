@@ -124,6 +124,15 @@ def _near(inventory: Path, group: str) -> set[tuple[str, str]]:
     return {("group", each) for each in {group, *groups}} | {("host", each) for each in named}
 
 
+def names(folder: Path) -> set[str]:
+    """Hosts and groups that are in any YAML of an inventory, or have a file of variables of their own."""
+    said = [(way, name) for file in _files(folder) for way, name, _ in _entries(_read(file))]
+    hosts = {each for way, name in said if way[-1:] == ("hosts",) for each in (name, *_single(name))}
+    groups = {name for way, name in said if not way or way[-1] == "children"}
+    files = [file for kind in ("host_vars", "group_vars") for file in (folder / kind).glob("*")]
+    return hosts | groups | {name for file in files for name in (file.name, file.stem)}
+
+
 def _single(host: str) -> Sequence[str]:
     """The hosts of a range such as `spark-[1:4]`, as Ansible counts them."""
     from ansible.plugins.inventory import expand_hostname_range

@@ -40,6 +40,7 @@ TESTS = (
     "tests/unit/cli/test_switch.py",
     "tests/unit/cli/test_switch_strangers.py",
     "tests/unit/cli/test_up.py",
+    "tests/unit/cli/test_up_names.py",
     "tests/unit/cli/test_up_parts.py",
     "tests/unit/documents/test_gateway.py",
     "tests/unit/documents/test_router.py",

@@ -9,11 +9,12 @@ draws at random at each start, says which of the two it is.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,21 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Members:
+    """Who is in an inventory already. Secrets go by name there, so no word of a host gives it a name of another one."""
+
+    places: Mapping[Place, str] = field(default_factory=dict)  # where each is managed
+    keys: Mapping[str, str] = field(default_factory=dict)  # whose host key it is
+    taken: Collection[str] = ()  # all names that any source has, in lower case
+
+    def name(self, group: Sequence[Answer]) -> str | None:
+        """By its host key, wherever it answers; else by its place, where nobody is vouched for with another key."""
+        by_key = [self.keys[key] for answer in group for key in answer.keys.values() if key in self.keys]
+        by_place = [self.places[answer.place] for answer in group if answer.place in self.places]
+        return next(iter([*by_key, *by_place]), None)
+
+
+@dataclass(frozen=True)
 class Duplicate:
     """One host key on several machines."""
 
@@ -97,14 +113,14 @@ class Discovery:
     duplicates: Sequence[Duplicate]
 
 
-def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
+def judge(asked: Sequence[Place], answers: Sequence[Answer], members: Members | None = None) -> Discovery:
     """Machines out of places, and keys that several of them have."""
     machines: dict[str, list[Answer]] = {}
     known: dict[str, str] = {}
     for answer in answers:
         machines.setdefault(_identity(answer, known), []).append(answer)
     groups = {identity: group for identity, group in machines.items() if group[0].spark}
-    names = _names(groups)
+    names = _names(groups, members or Members())
     answered = {answer.place for answer in answers}
     return Discovery(
         sorted((_machine(names[identity], group) for identity, group in groups.items()), key=lambda one: one.name),
@@ -128,18 +144,33 @@ def _identity(answer: Answer, known: dict[str, str]) -> str:
     return found
 
 
-def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
-    """Host names where they are sound, free and nobody else's, whatever the case; else the address, which is."""
+def _names(groups: Mapping[str, Sequence[Answer]], members: Members) -> dict[str, str]:
+    """A member has its name. Others: the host name where it is sound, free and nobody else's; else by the address."""
     hostnames = {identity: str((group[0].facts or {}).get("hostname")) for identity, group in groups.items()}
     by_address = {
-        identity: _BY_ADDRESS + re.sub(r"[^A-Za-z0-9]+", "-", str(group[0].place)).strip("-")
+        identity: _BY_ADDRESS + re.sub(r"[^A-Za-z0-9]+", "-", str(_first(group).place)).strip("-")
         for identity, group in groups.items()
     }
-    taken = Counter(name.lower() for name in (*hostnames.values(), *by_address.values()))
-    return {
-        identity: name if _is_free(name) and taken[name.lower()] == 1 else by_address[identity]
-        for identity, name in hostnames.items()
-    }
+    said = Counter(name.lower() for name in (*hostnames.values(), *by_address.values()))
+    names: dict[str, str] = {}
+    for identity, group in groups.items():
+        name = members.name(group)
+        if name and name not in names.values():
+            names[identity] = name
+    taken = {*members.taken, *(name.lower() for name in names.values())}
+    for identity in [each for each in groups if each not in names]:
+        name = hostnames[identity]
+        if not _is_free(name) or said[name.lower()] > 1 or name.lower() in taken:
+            name = next(one for one in _numbered(by_address[identity]) if one.lower() not in taken)
+        names[identity] = name
+        taken.add(name.lower())
+    return names
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """Yield also what to call it where another one had the address before."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def _is_free(name: str) -> bool:
@@ -149,10 +180,14 @@ def _is_free(name: str) -> bool:
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:
-    """Managed from the first place that is an address of its own, and no rail: the fabric's addresses will change."""
-    first = min(group, key=lambda answer: (not is_its_own(answer), _over_a_rail(answer)))
+    first = _first(group)
     also = [answer.place for answer in group if answer is not first]
     return Machine(name, first.place, also, first.keys, first.facts or {})
+
+
+def _first(group: Sequence[Answer]) -> Answer:
+    """Managed from the first place that is an address of its own, and no rail: the fabric's addresses will change."""
+    return min(group, key=lambda answer: (not is_its_own(answer), _over_a_rail(answer)))
 
 
 def is_its_own(answer: Answer) -> bool:

@@ -146,9 +146,10 @@ class _Up:
                 self.user = self.user or known.user
                 self.person.say(f"Your fleet has {', '.join(host.name for host in known.hosts)}.")
             local = known is None or any(host.place is None for host in known.hosts)
+            hosts = {host.place or search.HERE: host.name for host in known.hosts} if known else {}
             found = search.find(
-                [*mine, *new], self.user, self.fingerprints, home.inventory() / "known_hosts.txt", seconds, self.words,
-                self.person, local=local,
+                [*mine, *new], self.user, self.fingerprints, home.inventory() / home.KNOWN_HOSTS, seconds, self.words,
+                self.person, local=local, members=search.members_of(home.inventory(), hosts),
             )  # fmt: skip
         except places.BadPlace as error:
             raise typer.BadParameter(str(error)) from None
@@ -198,7 +199,7 @@ class _Up:
         from gb10_fleet.up import cables, offers, search, written
 
         hosts = [written.Host(one.name, None if one.place == search.HERE else one.place) for one in found.sparks]
-        hosts.sort(key=lambda host: host.place not in [one.place for one in known.hosts] if known else False)  # stable
+        hosts.sort(key=lambda host: host.name not in [one.name for one in known.hosts] if known else False)  # stable
         names = [host.name for host in hosts]
         alone = [cables.Cluster((name,)) for name in names]
         evidence = {"gb10_evidence_directory": str(home.evidence())}

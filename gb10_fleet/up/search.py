@@ -15,12 +15,13 @@ from pathlib import Path
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import MAY_NOT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted
 
-from gb10_fleet import passwords
+from gb10_fleet import inventory_lines, passwords
 from gb10_fleet.discover import asking, host_keys, machines, password, places
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.host_keys import Keys
-from gb10_fleet.discover.machines import Machine
+from gb10_fleet.discover.machines import Machine, Members
 from gb10_fleet.discover.places import Place
+from gb10_fleet.home import KNOWN_HOSTS
 from gb10_fleet.playbook import Outcome
 from gb10_fleet.up.people import Person, Stop, is_yes
 
@@ -43,7 +44,7 @@ class Found:
 
 def find(
     where: Sequence[Place], user: str | None, fingerprints: Collection[str], known: Path, seconds: float,
-    words: Sequence[str], person: Person, *, local: bool,
+    words: Sequence[str], person: Person, *, local: bool, members: Members,
 ) -> Found:  # fmt: skip
     """`where`: places that somebody named; empty: this machine if it is a Spark, else multicast DNS.
 
@@ -54,11 +55,13 @@ def find(
         person.say(f"Looking for Sparks on this network ({seconds:g} s; or name their addresses: gb10 up ADDRESS...)")
     asked = [*where] if where or own else places.browse(seconds)
     keys = host_keys.keys_of(asked)
-    _refuse_silent([place for place in asked if place.named and place not in keys])
+    shown = {members.keys[key] for own_keys in keys.values() for key in own_keys.values() if key in members.keys}
+    moved = {place for place, name in members.places.items() if name in shown}  # or there; its key will be proven
+    _refuse_silent([place for place in asked if place.named and place not in keys and place not in moved])
     answers = asking.ask(keys, user)
     if not own and not answers:
         raise Stop("no Spark was found; name their addresses: gb10 up ADDRESS...", Outcome.failed)
-    first = machines.judge(asked, [*([own] if own else []), *answers])
+    first = machines.judge(asked, [*([own] if own else []), *answers], members)
     _refuse_shared(first)
     _refuse_others([place for place in first.others if place.named])
     sparks = {place for spark in first.sparks for place in (spark.place, *spark.also)} - {HERE}
@@ -68,12 +71,41 @@ def find(
     opened = [one for one in answers if one.facts is not None and one.place in mine]
     if locked:
         opened += _with_password({place: keys[place] for place in locked}, user, words, person)
-    found = machines.judge([], [*([own] if own else []), *opened])
+    found = machines.judge([], [*([own] if own else []), *opened], members)
     _refuse_shared(found)
     _refuse_others([place for place in found.others if place.named])
     if not found.sparks:
         raise Stop("no Spark was found; name their addresses: gb10 up ADDRESS...", Outcome.failed)
+    _see_members(found.sparks, members, person)
     return Found(found.sparks, {spark.place: spark.keys for spark in found.sparks if spark.place != HERE})
+
+
+def members_of(folder: Path, hosts: Mapping[Place, str]) -> Members:
+    """Who is in the inventory of this folder: its hosts by place, the host keys that lie beside them, and all names."""
+    keys = {
+        key: name
+        for place, name in hosts.items()
+        for key in _by_kind(_lines(place, folder / KNOWN_HOSTS)).values()
+    }  # fmt: skip
+    return Members(hosts, keys, {name.lower() for name in inventory_lines.names(folder)})
+
+
+def _see_members(sparks: Sequence[Machine], members: Members, person: Person) -> None:
+    """Say who has moved, and who is not called as it says. Nobody drops out of the inventory without a word."""
+    found = {spark.name: spark for spark in sparks}
+    lost = [f"{name} ({place})" for place, name in members.places.items() if name not in found]
+    if lost:
+        raise Stop(
+            f"{', '.join(lost)}: in the inventory, and nobody has answered there as this host. Nothing was changed",
+            Outcome.refused,
+        )
+    for place, name in members.places.items():
+        if place not in (found[name].place, *found[name].also):
+            person.say(f"{name} was at {place}; its host key answers at {found[name].place} now")
+    for spark in sparks:
+        said = str(spark.facts.get("hostname"))
+        if spark.name not in members.places.values() and said.lower() in members.taken:
+            person.say(f"{spark.place} says that it is {said}, a name that the inventory has; so it is {spark.name}")
 
 
 def _own() -> Answer | None:
@@ -105,7 +137,8 @@ def _vouched(
         try:
             said = {file: _lines(place, file) for file in (known, _USER_KNOWN_HOSTS)}
             _refuse_revoked(place, keys[place], said)
-            known_here = bool(named) or _is_known(place, keys[place], said)
+            # A fingerprint vouches for a key, and not for its place: the host of the inventory there has another one.
+            known_here = _is_known(place, keys[place], {known: said[known]} if named else said) or bool(named)
         except Stop as stop:  # anybody may announce an address that another machine had
             if place.named:
                 raise
@@ -139,8 +172,7 @@ def _vouched(
 def _is_known(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> bool:
     """Tell whether the key was vouched for before; Stop where another key was. `said`: by file, of that place."""
     for file, lines in said.items():
-        rows = [line.split()[:3] for line in lines if not line.startswith("@")]
-        known = {row[1]: row[2] for row in rows if len(row) == 3 and row[1] in keys}
+        known = {kind: key for kind, key in _by_kind(lines).items() if kind in keys}
         if any(keys[kind] != key for kind, key in known.items()):
             raise Stop(
                 f"{place}: its host key is not the one in {file}: the Spark was set up anew, or another machine "
@@ -151,6 +183,11 @@ def _is_known(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> b
         if known:
             return True
     return False
+
+
+def _by_kind(lines: Sequence[str]) -> dict[str, str]:
+    rows = [line.split()[:3] for line in lines if not line.startswith("@")]
+    return {row[1]: row[2] for row in rows if len(row) == 3}
 
 
 def _refuse_revoked(place: Place, keys: Keys, said: Mapping[Path, Sequence[str]]) -> None:

@@ -130,7 +130,7 @@ def refuse_edited(folder: Path) -> None:
     if known is None or known[1] != _digest(body):
         raise Edited(
             f"{file} was edited, so gb10 up does not write over it. Change it there (docs/inventory.md) and run "
-            "`gb10 up` without arguments; or move it away, and gb10 up begins anew"
+            "`gb10 up` without arguments; or move its folder away, and gb10 up begins anew"
         )
 
 

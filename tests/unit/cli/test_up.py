@@ -52,6 +52,7 @@ class World:
     small: Sequence[str] = ()  # hosts that say of themselves that they have no memory
     left: int = 3  # changes that a check finds, before the first run is through
     stopped: str = ""  # what is, because somebody said so
+    says: Mapping[str, str] = field(default_factory=dict)  # host names that are not those of the inventory
     orders: list[Order] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -108,12 +109,13 @@ class World:
         proof = {"verdict": "healthy", "hosts": {name: {} for name in self.hosts}}
         file.write_text(json.dumps({**proof, "clusters": [{"services": [served]}]}))
 
-    def find(self, where: Sequence[Place], *_: Any, **__: Any) -> search.Found:
+    def find(self, where: Sequence[Place], *_: Any, members: machines.Members, **__: Any) -> search.Found:
         answers = [
-            Answer(Place(ADDRESSES[name]), {"ssh-ed25519": key(n)}, facts(name) | {"boot_id": name}, True)
-            for n, name in enumerate(self.hosts)
+            Answer(Place(address), {"ssh-ed25519": key(n)}, facts(self.says.get(name, name)) | {"boot_id": name}, True)
+            for n, (name, address) in enumerate(ADDRESSES.items())
+            if name in self.hosts
         ]
-        sparks = machines.judge([], answers).sparks
+        sparks = machines.judge([], answers, members).sparks
         return search.Found(sparks, {spark.place: spark.keys for spark in sparks})
 
     @property
@@ -415,6 +417,15 @@ def test_who_serves_already_stays_the_first_host(world: World) -> None:
     assert list(inventory()["children"]["pair1"]["hosts"]) == [B, A]
 
 
+def test_whoever_is_in_the_inventory_keeps_its_name(world: World) -> None:
+    world.cables, world.typed = False, ["1"]
+    assert up(*ADDRESSES.values()).exit_code == 0
+    world.says, world.typed = {A: B}, ["y"]
+    done = up("--model", "Qwen/Qwen3-30B-A3B")
+    assert done.exit_code == 0, done.output
+    assert {name: own["ansible_host"] for name, own in inventory()["hosts"].items()} == ADDRESSES
+
+
 def test_an_edited_inventory_is_run_and_not_written_over(world: World) -> None:
     world.typed = ["1"]
     assert up(*ADDRESSES.values()).exit_code == 0
@@ -524,8 +535,9 @@ def find(
     monkeypatch.setattr(passwords, "typed", {})
     fingerprints = more.pop("fingerprints", frozenset())
     return search.find(
-        [Place(one) for one in where], "nvidia", fingerprints, tmp_path / "earlier", 1, (), who, local=False
-    )
+        [Place(one) for one in where], "nvidia", fingerprints, tmp_path / "earlier", 1, (), who, local=False,
+        members=machines.Members(),
+    )  # fmt: skip
 
 
 def test_new_host_keys_and_one_password_are_two_questions(
@@ -671,7 +683,7 @@ def test_a_spark_finds_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, p
     own = Answer(search.HERE, {"ssh-ed25519": key(1)}, facts(A), True)
     monkeypatch.setattr(search, "_own", lambda: own)
     monkeypatch.setattr(asking, "ask", lambda *_: [])
-    found = search.find([], None, frozenset(), tmp_path, 1, (), person([]), local=True)
+    found = search.find([], None, frozenset(), tmp_path, 1, (), person([]), local=True, members=machines.Members())
     assert [spark.place for spark in found.sparks] == [search.HERE] and found.keys == {}
 
 
