@@ -378,6 +378,8 @@ BY_PLACE = [
      "httpx.ReadTimeout: The read operation timed out", "model_missing"),
     (["huggingface_hub/file_download.py:hf_hub_download"], "FileNotFoundError: [Errno 2] No such file: 'a'",
      "start_failed"),
+    (["entrypoints/openai/serving_models.py:init_static_loras"],
+     "ValueError: Loading a failed: nothing of forty and more letters is there", "refused_flag"),
     (["srt/server_args.py:__post_init__"], "AssertionError: The page size must be 64 for flashmla", "refused_flag"),
     # vLLM issue 46480
     (["v1/core/kv_cache_utils.py:unify_kv_cache_spec_page_size"], "AssertionError", "kernel_unsupported"),

@@ -182,7 +182,7 @@ BESIDE = {
 def test_what_is_raised_beside_a_program_does_not_end_it(lines: tuple[str, ...]) -> None:
     assert verdict_of_end(137, read(*lines), 0).verdict == "killed"
     assert verdict_of_end(1, read(*lines, "Loading", *RAISED, ENDED), 0).verdict == "kv_cache_short"
-    assert read(lines[0], "Loading", *RAISED, OPEN).cause == OPEN
+    assert [read(*before, *RAISED, OPEN).cause for before in ((lines[0], "Loading"), lines)] == [OPEN, OPEN]
     log = read(*lines)
     assert log.end is None and ": " in log.cause and log.cause.split()[0] in " ".join(lines[2:])
 

@@ -103,7 +103,7 @@ class Errors:
         self.grouped: set[str] = set()  # processes that show a group of exceptions
         self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
         self.chained: set[str] = set()  # processes whose next lines, while they are indented, say more
-        self.beside: set[str] = set()  # processes whose next traceback ends nothing
+        self.beside: dict[str, bool] = {}  # processes whose next traceback ends nothing; False: it has come
 
     def feed(self, line: str) -> Error | None:
         """The error that this line says, if it does."""
@@ -153,16 +153,17 @@ class Errors:
         bare = frames and len(text) < BARE_ERROR and not _WORDLESS.match(text)
         where = f" ({frames[-1][0].rpartition('/')[2]}, {frames[-1][1]})" if bare else ""
         way = "".join(f"{file}:{function} " for file, function in frames)
-        weight = PERHAPS if process in self.beside else ENDS
+        weight = PERHAPS if self.beside.get(process) else ENDS
+        self.beside.update(dict.fromkeys({process} & self.beside.keys(), False))
         return self._keep(process, Error(f"{text}{where}"[:LONGEST_ERROR], weight == ENDS, way, weight))
 
     def _is_beside(self, process: str, text: str) -> bool:
         """A traceback follows at once, or behind lines that name its task or that join it to another one."""
-        if _BESIDE.match(text) and len(self.beside) < MOST_PROCESSES:
-            self.beside.add(process)
-            return True
-        if text.strip() and not _BETWEEN.match(text):
-            self.beside.discard(process)
+        begins = _BESIDE.match(text) and len(self.beside) < MOST_PROCESSES
+        if begins or (process in self.beside and _BETWEEN.match(text)):
+            self.beside[process] = True
+        elif text.strip():
+            self.beside.pop(process, None)
         return process in self.beside
 
     def _belongs(self, process: str, text: str) -> bool:

@@ -42,6 +42,7 @@ _PARTS = (
 _WHOLE_LAYER = re.compile(r"layers\.(\d+)[.*]*$")
 _LAYER = re.compile(r"\.(\d+)[.*]")
 _ALL = ("Linear", "FusedMoE")
+_USUAL_GROUP = 128  # integers of 4 bits that share a scale, as the table counts them; in 8 bits a whole row does
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
     Where a file says neither, makers of the smallest formats leave attention and its like as they were.
     """
     table = catalog.load("models")["bits"]
-    said, wide, usual = _said(config, separate), float(table["bf16"]), float(table[kept[0]])
+    said, wide = _said(config, separate), float(table["bf16"])
+    usual = _grouped(table, kept[0], said) if said else float(table[kept[0]])
     if said is None:
         return Bits(usual, usual, usual, wide)
     if kept[0] == "other":
@@ -115,6 +117,23 @@ def bits(config: Fields, separate: Fields | None, kept: tuple[str, ...], having:
     return Bits(**found, head=min(named.get("head", {head: 1})))
 
 
+def _grouped(table: Mapping[str, float], kind: str, said: Fields) -> float:
+    """Bits of one weight with its scales, of which there are more where a group of integers is smaller than usual."""
+    groups = [said, *(group.child("weights") or group for group in _children(said, "config_groups"))]
+    sizes = [size for each in groups if isinstance(size := each.data.get("group_size"), int) and size > 0]
+    if not sizes or not kind.endswith(("int4", "int8")):
+        return float(table[kind])
+    counted = 0.0 if kind == "int8" else 16 / _USUAL_GROUP
+    return float(table[kind]) + max(0.0, 16 / min(sizes) - counted)
+
+
+def _children(said: Fields, name: str) -> Iterator[Fields]:
+    above = said.child(name)
+    for each in above.data if above else ():
+        if above and (found := above.child(each)) is not None:
+            yield found
+
+
 def _own_bits(said: Fields) -> float:
     """Bits of one weight, where a tool that is not known here says a number (EXL3: 2.05); 0: it says none."""
     found = said.number("bits", "nbits", "w_bit", "weight_bits")
@@ -136,12 +155,10 @@ def _assigned(said: Fields, table: Mapping[str, float]) -> Iterator[tuple[str, f
     for name in layers.data if layers else ():
         layer = layers.child(name) if layers else None
         yield name, table[_algorithm(layer.text("quant_algo").upper() if layer else "", said)]
-    groups = said.child("config_groups")
-    for key in groups.data if groups and not layers else ():
-        group = groups.child(key) if groups else None
-        weights = group.child("weights") if group else None
-        if group and weights:
-            size = table[_scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))]
+    for group in _children(said, "config_groups") if not layers else ():
+        if (weights := group.child("weights")) is not None:
+            kind = _scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))
+            size = _grouped(table, kind, weights)
             yield from ((target, size) for target in _texts(group, "targets"))
     extra = said.child("extra_config")  # AutoRound names exceptions: all other layers are in the usual format
     for name, value in (extra.data if extra else {}).items():
@@ -226,11 +243,8 @@ def _deeper(said: Fields, *names: str) -> Fields | None:
 
 def _groups(said: Fields) -> Iterator[str]:
     """compressed-tensors: one scheme for each group of modules."""
-    groups = said.child("config_groups")
-    for name in groups.data if groups else ():
-        group = groups.child(name) if groups else None
-        weights = group.child("weights") if group else None
-        if weights is not None:
+    for group in _children(said, "config_groups"):
+        if (weights := group.child("weights")) is not None:
             yield _scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))
 
 
@@ -242,11 +256,8 @@ def _scheme(kind: str, bits: int, group_size: int) -> str:
 
 def _modelopt(said: Fields) -> Iterator[str]:
     algorithm = said.text("quant_algo").upper()
-    layers = said.child("quantized_layers")
-    if layers is not None:
-        for name in layers.data:
-            layer = layers.child(name)
-            yield _algorithm(layer.text("quant_algo").upper() if layer else "", said)
+    for layer in _children(said, "quantized_layers"):
+        yield _algorithm(layer.text("quant_algo").upper(), said)
     if said.has("config_groups"):
         yield from _groups(said)
     elif algorithm != "MIXED_PRECISION":

@@ -39,6 +39,7 @@ INDEXED = ("indexed_attention", "deepseek_sparse_attention", "qwen_sparse_attent
 _WORDS: dict[str, Mixers] = {
     **dict.fromkeys(("full_attention", "attention", "global_attention", "global", "full", *INDEXED), FULL),
     **dict.fromkeys(("compressed_sparse_attention", "heavily_compressed_attention"), FULL),
+    "reference_sliding_attention": FULL,  # Unlimited-OCR: of the prompt it keeps all
     **dict.fromkeys(("sliding_attention", "sliding_window", "sliding_window_attention", "chunked_attention"), _SLIDING),
     **dict.fromkeys(("local_attention", "local"), _SLIDING),
     **dict.fromkeys(("linear_attention", "linear", "mamba", "mamba2", "recurrent", "conv", "kda"), _LINEAR),
@@ -81,6 +82,8 @@ def read(config: Fields, count: int) -> tuple[Layer, ...]:
     mixers = [_mixers(config, word) for word in words] or _by_rule(config, count)
     if config.text("model_type").startswith(_BOTH):
         mixers = [("full", "linear")] * count
+    if config.has("cca_time0"):  # Zaya: what it calls hybrid is attention behind a short convolution
+        mixers = [each[:1] for each in mixers]
     feeds, own, passes = _feeds(config, count, words), _own(config, count), _passes(config, count)
     indexed, views = _indexed(config, count, words), _Views(config, count)
     found = (

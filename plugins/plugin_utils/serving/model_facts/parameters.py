@@ -125,6 +125,8 @@ def senses(config: Fields | None) -> int:
     if (several := config.child("width") if isinstance(config.data.get("width"), dict) else None) is not None:
         return sum(senses(several.child(name)) for name in several.data)  # DeepSeek-OCR
     hidden = config.layered("embed_dim", "hidden_size", "width", "d_model")  # of both, the second is what it gives on
+    if not hidden:  # Unlimited-OCR: one behind another
+        return sum(senses(config.child(name)) for name, each in config.data.items() if isinstance(each, dict))
     depth = config.layered("depth", "num_hidden_layers", "layers", "n_layers", "encoder_layers")
     usual = (
         int(config.number("mlp_ratio", default=4) * hidden) if not isinstance(config.data.get("mlp_ratio"), list) else 0

@@ -226,6 +226,7 @@ def test_spellings_of_formats(said: dict[str, Any], kind: str, doubt: str, tmp_p
 LLAMA = next(case for case in CASES if case.id == "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
 NARROW: dict[str, Any] = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 GROUP = {"weights": {"type": "float", "num_bits": 4, "group_size": 16}}
+INTEGERS = {"type": "int", "num_bits": 4, "group_size": 32}
 COMPRESSED = {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}
 ATTENTION = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024)  # numbers
 
@@ -252,6 +253,30 @@ def test_attention_is_as_wide_as_the_checkpoint_says(said: dict[str, Any], wide:
     more = wide * ATTENTION * (16 - bits) / 8 / 2**30
     assert found.weights_gib == pytest.approx(all_narrow + more, rel=0.005)
     assert found.weights_gib == pytest.approx(39.7, rel=NEAR) or wide or bits == 8
+
+
+@pytest.mark.parametrize(
+    ("said", "bits"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4.25),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, 4.25),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32}, 4.625),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 32}, 8.5),
+        ({"quant_method": "gptq", "bits": 8}, 8),
+        ({**COMPRESSED, "config_groups": {"group_0": {"targets": ["Linear"], "weights": {**INTEGERS}}}}, 4.625),
+    ],
+    ids=str,
+)
+def test_small_groups_of_integers_have_more_scales(said: dict[str, Any], bits: float, tmp_path: Path) -> None:
+    found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config, "quantization_config": said}, tmp_path)
+    assert found.weights_gib == pytest.approx((68.45e9 * bits + 2 * 128256 * 8192 * 16) / 8 / 2**30, rel=0.005)
+
+
+def test_a_trillion_in_groups_of_32_is_as_large_as_its_files(tmp_path: Path) -> None:
+    """Kimi-K2-Thinking: 594 GB on the hub."""
+    case = next(case for case in CASES if case.id == "moonshotai/Kimi-K2-Thinking")
+    found = sources.find(str(replace(case, size_gb=0).folder(tmp_path / "m")))
+    assert found.weights_gib == pytest.approx(594e9 / 2**30, rel=NEAR)
 
 
 def test_each_part_is_counted_in_the_format_that_its_modules_are_named_with(tmp_path: Path) -> None:

@@ -122,6 +122,22 @@ FAMILIES: dict[str, tuple[int, float, dict[str, Any]]] = {
         "vision_config": {"model_type": "glm_ocr_vision", "depth": 24, "hidden_size": 1024, "num_heads": 16,
                           "intermediate_size": 4096, "hidden_act": "silu", "out_hidden_size": 1536,
                           "spatial_merge_size": 2}}),
+    # the same: what it calls hybrid is attention behind a short convolution, and no Mamba
+    "ZAYA1-8B": (40 * 2 * 128 * 2 * 2, 8.84, {
+        "model_type": "zaya", "hidden_size": 2048, "moe_intermediate_size": 2048, "num_experts": 16,
+        "num_experts_per_tok": 1, "num_hidden_layers": 40, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "head_dim": 128, "layer_types": ["hybrid"] * 40, "cca_time0": 2, "cca_time1": 2, "vocab_size": 262272,
+        "tie_word_embeddings": True}),
+    # the same: its encoder is two, one behind the other, and its layers keep all of the prompt
+    "Unlimited-OCR": (12 * 10 * 128 * 2 * 2, 3.336, {
+        "text_config": {
+            "hidden_size": 1280, "intermediate_size": 6848, "moe_intermediate_size": 896, "num_hidden_layers": 12,
+            "num_attention_heads": 10, "num_key_value_heads": 10, "head_dim": 128, "n_routed_experts": 64,
+            "n_shared_experts": 2, "num_experts_per_tok": 6, "sliding_window": 128, "vocab_size": 129280,
+            "layer_types": ["reference_sliding_attention"] * 12, "mlp_layer_types": ["dense", *["sparse"] * 11]},
+        "vision_config": {
+            "encoder_config": {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
+            "sam_config": {"hidden_size": 768, "mlp_dim": 3072, "num_hidden_layers": 12}}}),
     # vLLM on the meta device: 24 layers of 8,192 bytes, 18.52 GB; the hub says an empty object
     "moondream3": (196608, 9.26, {"model_type": "moondream3", "config": {}}),
     # as published; the hub says of its text a name and vocab_size
