@@ -12,6 +12,8 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import is_public, planted_above
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
+# What ssh would give to a host by the operator's own configuration: who is root there uses it on all others.
+NOT_GIVEN = ("ForwardAgent", "ForwardX11", "PermitLocalCommand", "Tunnel")
 KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 _NAME = "gb10-fleet"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from gb10_fleet import home
 from gb10_fleet.discover.places import Place
 
 KEYSCAN_TIMEOUT_S = 5  # for one connection; ssh-keyscan makes them side by side
@@ -94,7 +95,7 @@ def ssh_options(known_hosts: Path) -> dict[str, str]:
         "GlobalKnownHostsFile": "/dev/null",
         "ConnectTimeout": str(KEYSCAN_TIMEOUT_S),
         # What the user's own configuration gives to all hosts is not for these.
-        **dict.fromkeys(("ForwardAgent", "ForwardX11", "PermitLocalCommand", "Tunnel"), "no"),
+        **dict.fromkeys(home.NOT_GIVEN, "no"),
         "ClearAllForwardings": "yes",
         "ControlPath": "none",  # a master of an earlier run has seen other keys, or none
     }

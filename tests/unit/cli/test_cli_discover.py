@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from configparser import ConfigParser
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,8 @@ from gb10_fleet.discover import asking, host_keys, machines, places
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.discover.asking import Answer
 from gb10_fleet.discover.places import Place
-from gb10_fleet.playbook import Outcome
+from gb10_fleet.playbook import Outcome, _environment
+from scripts.gates import ROOT
 from tests.support.answers import EMPTY
 from tests.support.attacker import tally
 from tests.support.discovered import fake, key
@@ -178,6 +180,20 @@ def test_who_nobody_has_vouched_for_gets_nothing_that_ssh_would_forward(tmp_path
     given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes", "clearallforwardings no"}
     tally("a stranger gets what ssh forwards to all hosts", 1, int(bool(given & set(said))))
     assert not given & set(said)
+
+
+def test_no_run_gives_the_hosts_what_ssh_would_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root of one host used the agent of the operator on all others, for as long as a run had its connection."""
+    monkeypatch.delenv("ANSIBLE_SSH_EXTRA_ARGS", raising=False)
+    config = tmp_path / "config"
+    config.write_text("Host *\nForwardAgent yes\nForwardX11 yes\nTunnel yes\nPermitLocalCommand yes\n")
+    checkout = ConfigParser(interpolation=None)
+    checkout.read(ROOT / "ansible.cfg")
+    given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes"}
+    for words in (_environment(quiet=True)["ANSIBLE_SSH_EXTRA_ARGS"], checkout["ssh_connection"]["ssh_extra_args"]):
+        said = subprocess.check_output(["ssh", "-G", "-F", config, *words.split(), "192.0.2.11"], text=True)
+        tally("a host gets what ssh forwards to all hosts", 1, int(bool(given & {*said.splitlines()})))
+        assert not given & {*said.splitlines()}
 
 
 def test_what_the_neighbours_share_is_not_ours_to_judge() -> None:
