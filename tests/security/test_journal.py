@@ -47,7 +47,7 @@ SCRIPT = """
 mount -t tmpfs none /run && mkdir -p /run/log/journal /run/systemd/journal /run/systemd/journald.conf.d
 echo "[Journal]\nRateLimitBurst=$2" >/run/systemd/journald.conf.d/limit.conf
 {journald} & journald=$!
-within() {{ for _ in $(seq 200); do "$@" && return; sleep 0.05; done; return 1; }}
+within() {{ for _ in $(seq 500); do "$@" && return; sleep 0.05; done; return 1; }}
 said() {{ journalctl -D /run/log/journal _SYSTEMD_UNIT=gb10-vllm-chat.service -o json --no-pager; }}
 whole() {{ said | grep -q '"the end"'; }}
 exec 3<&0
