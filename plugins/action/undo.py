@@ -31,7 +31,7 @@ class ActionModule(OwnAction):
             consents=host.said_consents(variables, host.declared_consents(), options["consents"]),
             roles=options["roles"] or None,
             known_roles=list(catalog.ROLES),
-            of=options["rollout"] or None,
+            **({"of": options["rollout"]} if options["rollout"] else {}),
         )
         if answer is None:
             return said

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import parse_request
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support.plays import recap
@@ -33,6 +34,7 @@ def test_the_engine_is_asked_to_take_back_the_named_roles(run: Run) -> None:
     assert "nm_profile:a" in output and "changed=1" in output
     (request,) = run.requests
     assert (request["verb"], request["check"], request["roles"]) == ("undo", False, ["fabric", "demo"])
+    assert parse_request(request).of is None
     assert request["facts"] is None and request["project"] and request["run"]
     assert request["known_roles"] == list(catalog.ROLES)
 
@@ -113,10 +115,11 @@ def test_all_hosts_are_asked_before_one_is_changed(run: Run) -> None:
 
 def test_each_host_takes_back_what_is_said_of_it(run: Run) -> None:
     """As a rollback says it."""
-    said = {"gb10_undo": {"spark-applied": ["fabric"], "spark-untouched": []}}
+    said = {"gb10_undo": {"spark-applied": ["fabric"], "spark-untouched": []}, "gb10_undo_of": "R-2"}
     rc, output = run.play(PLAYBOOK, "-e", json.dumps(said), kinds=("applied", "untouched", "docked"))
     assert rc == 0, output
     assert [(asked["check"], asked["roles"]) for asked in run.requests] == [(True, ["fabric"]), (False, ["fabric"])]
+    assert {parse_request(asked).of for asked in run.requests} == {"R-2"}
 
 
 def test_the_log_names_what_was_taken_back_and_what_stays(run: Run) -> None:
