@@ -84,7 +84,7 @@ def test_a_restart_changes_the_rules_and_never_takes_table_and_chains_away(host:
     before = handles(host)
     host.check_output(f"systemctl restart {UNIT}")
     after = handles(host)
-    assert len(after["table"]) == 1 and len(after["chain"]) == 9 and after["table"] == before["table"]
+    assert len(after["table"]) == 1 and len(after["chain"]) == 10 and after["table"] == before["table"]
     assert after["chain"] == before["chain"]
     assert len(after["rule"]) == len(before["rule"]) > 5 and not set(after["rule"]) & set(before["rule"])
 
