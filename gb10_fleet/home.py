@@ -77,17 +77,37 @@ def default() -> list[str]:
     return [str(inventory())] if (inventory() / "hosts.yml").is_file() else []
 
 
-def _of_the_project() -> str | None:
-    """As Ansible would find it: the environment, then ansible.cfg of the current folder."""
-    if named := os.environ.get("ANSIBLE_INVENTORY"):
-        return named
-    if not (said := os.environ.get("ANSIBLE_CONFIG")) and is_public(Path()):
-        return None  # as Ansible: any login may have put one there, and an inventory may be a program
-    file = Path(said or "ansible.cfg")
+def ssh_extra_args() -> str:
+    """Return those of the operator, and then what we add: of two that say one thing ssh takes the first."""
+    ours = [f"-o {name}=no" for name in NOT_GIVEN]
+    usual = [Path("~/.ansible.cfg").expanduser(), Path("/etc/ansible/ansible.cfg")]
+    file = next((file for file in (_project_file(), *usual) if file and file.is_file()), None)
+    theirs = os.environ.get("ANSIBLE_SSH_EXTRA_ARGS") or _setting(file, "ssh_connection", "ssh_extra_args")
+    return " ".join([*([theirs] if theirs else []), *ours])
+
+
+def _project_file() -> Path | None:
+    """As Ansible: what the environment names, else the one here, where not any login may have put it."""
+    said = os.environ.get("ANSIBLE_CONFIG")
+    if not said:
+        return None if is_public(Path()) else Path("ansible.cfg")
+    return Path(said, "ansible.cfg") if Path(said).is_dir() else Path(said)
+
+
+def _setting(file: Path | None, section: str, name: str) -> str:
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     try:
-        settings.read(file, encoding="utf-8")
+        settings.read([file] if file else [], encoding="utf-8")
     except (OSError, configparser.Error, UnicodeDecodeError):
+        return ""
+    return settings.get(section, name, fallback="")
+
+
+def _of_the_project() -> str | None:
+    """As Ansible would find it: the environment, then ansible.cfg of the current folder. It may be a program."""
+    if named := os.environ.get("ANSIBLE_INVENTORY"):
+        return named
+    if not (file := _project_file()):
         return None
-    named = settings.get("defaults", "inventory", fallback="")
+    named = _setting(file, "defaults", "inventory")
     return str(file.parent / Path(named).expanduser()) if named and "," not in named else named or None

@@ -469,8 +469,7 @@ def _environment(quiet: bool) -> dict[str, str]:
     for name in ("ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "ANSIBLE_PIPELINING"):
         if name not in os.environ:
             environment[name] = "1"
-    if not os.environ.get("ANSIBLE_SSH_EXTRA_ARGS"):  # behind ssh_args and ansible_ssh_common_args, which may differ
-        environment["ANSIBLE_SSH_EXTRA_ARGS"] = " ".join(f"-o {name}=no" for name in home.NOT_GIVEN)
+    environment["ANSIBLE_SSH_EXTRA_ARGS"] = home.ssh_extra_args()
     if quiet:  # nobody sees them, and they cost Ansible more than our events do
         environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
     return environment

@@ -190,10 +190,31 @@ def test_no_run_gives_the_hosts_what_ssh_would_forward(tmp_path: Path, monkeypat
     checkout = ConfigParser(interpolation=None)
     checkout.read(ROOT / "ansible.cfg")
     given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes"}
+    monkeypatch.chdir(tmp_path)
     for words in (_environment(quiet=True)["ANSIBLE_SSH_EXTRA_ARGS"], checkout["ssh_connection"]["ssh_extra_args"]):
         said = subprocess.check_output(["ssh", "-G", "-F", config, *words.split(), "192.0.2.11"], text=True)
         tally("a host gets what ssh forwards to all hosts", 1, int(bool(given & {*said.splitlines()})))
         assert not given & {*said.splitlines()}
+
+
+@pytest.mark.parametrize("place", ["here", "named", "home", "environment"])
+def test_what_the_operator_says_of_ssh_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """The environment goes before a file, so ours alone would have taken a jump host away."""
+    monkeypatch.delenv("ANSIBLE_SSH_EXTRA_ARGS", raising=False)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / {"here": "work/ansible.cfg", "home": ".ansible.cfg"}.get(place, "ansible.cfg")
+    if place == "environment":
+        monkeypatch.setenv("ANSIBLE_SSH_EXTRA_ARGS", "-J bastion -o ForwardAgent=yes")
+    else:
+        file.write_text("[ssh_connection]\nssh_extra_args = -J bastion -o ForwardAgent=yes\n")
+    if place == "named":
+        monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path))
+    words = _environment(quiet=True)["ANSIBLE_SSH_EXTRA_ARGS"].split()
+    said = subprocess.check_output(["ssh", "-G", "-F", "none", *words, "192.0.2.11"], text=True).splitlines()
+    assert {"proxyjump bastion", "forwardagent yes", "forwardx11 no", "permitlocalcommand no"} <= {*said}
 
 
 def test_what_the_neighbours_share_is_not_ours_to_judge() -> None:

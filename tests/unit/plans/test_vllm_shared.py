@@ -14,7 +14,7 @@ from tests.support.service_plans import CHAT, EMBED, GATEWAY, HEAR, view
 
 MODELS, SETTINGS = Folder("/var/cache/gb10-vllm"), Folder("/etc/gb10-fleet")
 COMPILED = Folder("/var/cache/gb10-compiled", "0700")
-BY_CHAT, BY_EMBED = (Folder(f"{COMPILED.path}/vllm-{name}", with_all=True) for name in ("chat", "embed"))
+BY_CHAT, BY_EMBED = (Folder(f"{COMPILED.path}/by-image/vllm-{name}", with_all=True) for name in ("chat", "embed"))
 WARM = {"span": "host", "warm_cache_gib": 20}
 RAY = {"executor": "ray", "ray_token": "0123456789abcdef" * 2}
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"

@@ -64,8 +64,11 @@ class Names:
 
     @property
     def compiled(self) -> str:
-        """Where what its images and models compiled has a folder for each of them."""
-        return f"{COMPILED}/{self.stem}"
+        """Where what its images and models compiled has a folder for each of them.
+
+        No container has ever written there: before, each had all of `COMPILED/STEM`, and a link in it could lead out.
+        """
+        return f"{COMPILED}/by-image/{self.stem}"
 
     @property
     def secrets(self) -> str:
