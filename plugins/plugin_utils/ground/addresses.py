@@ -51,6 +51,11 @@ def on_the_host(host: str) -> str:
     return _ON_THE_HOST_ITSELF.get(host, host)
 
 
+def half_of(host: str) -> str:
+    """Return the /64 of an address of IPv6, which one machine elsewhere has whole; empty for others."""
+    return str(ipaddress.ip_network((host, 64), strict=False)) if ":" in host and is_address(host) else ""
+
+
 def in_url(host: str) -> str:
     """An address as a URL names it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host

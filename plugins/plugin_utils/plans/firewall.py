@@ -55,7 +55,7 @@ class Gateway:
     """A port that is open to all, with limits for each of them."""
 
     port: int
-    six: bool  # it listens on an address of IPv6
+    lan: str  # the /64 of an address of IPv6 that it listens on, else empty
     rate: int  # new connections a second from one address
     asked: tuple[int, ...]  # the ports of others, which the router here asks
 
@@ -230,7 +230,8 @@ def _gateway(view: View) -> Gateway | None:
     if not gateway_settings.serves(view):
         return None
     rate = catalog.load("gateway")["fleet_rate" if settings.gateway_fleet_key else "source_rate"]["value"]
-    return Gateway(settings.gateway_port, ":" in settings.gateway_address, rate, router.asked(view))
+    lan = addresses.half_of(settings.gateway_address)
+    return Gateway(settings.gateway_port, lan, rate, router.asked(view))
 
 
 def _closed() -> list[Ports]:

@@ -151,8 +151,17 @@ def test_no_port_depends_on_a_set() -> None:
 GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
 
 
-@pytest.mark.parametrize(("address", "source"), [("192.0.2.11", "ip saddr"), ("2001:db8::11", "ip6 saddr and ffff:")])
-def test_only_limits_look_into_sets(address: str, source: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "sources"),
+    [
+        ("192.0.2.11", [("", "ip saddr ")]),
+        (
+            "2001:db8::11",
+            [("ip6 saddr 2001:db8::/64 ", "ip6 saddr "), ("ip6 saddr != 2001:db8::/64 ", "ip6 saddr and ffff:")],
+        ),
+    ],
+)
+def test_only_limits_look_into_sets(address: str, sources: list[tuple[str, str]]) -> None:
     """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
     looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
     gateway, here, logins, bridges = (
@@ -160,9 +169,17 @@ def test_only_limits_look_into_sets(address: str, source: str) -> None:
         for whose in ("gateway_connections", "gateway_host", "login_", "bridge_")
     )
     gateway += [line for line in looking if " @gateway_starts" in line]
-    assert (len(gateway), len(here), len(logins), len(bridges), len(looking)) == (2, 1, 4, 2, 9)
+    assert (len(gateway), len(here), len(logins), len(bridges), len(looking)) == (
+        2 * len(sources),
+        1,
+        4,
+        2,
+        7 + 2 * len(sources),
+    )
     assert all(line.endswith(" counter name refused drop") for line in looking)
-    assert all(line.strip().startswith("tcp dport 40443 ") and f"{{ {source}" in line for line in gateway)
+    for sender, source in sources:
+        begins = f"{sender}tcp dport 40443 "
+        assert sum(line.strip().startswith(begins) and f"{{ {source}" in line for line in gateway) == 2
     assert all("{ meta skuid" in line for line in logins)
     assert all("{ iifname " in line for line in bridges) and all("{ oifname " in line for line in here)
 
@@ -743,6 +760,26 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
             "host", HOLDER.replace("socket.socket();", f"socket.socket(); s.bind(('127.0.0.{at}', 0));"), "40000", "4"
         )
     assert net.reached("host", LAN, 40000) == set(), "the host is one as well"
+
+
+@needs_root
+def test_a_stranger_of_an_ipv6_lan_holds_the_share_of_nobody_else(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a LAN have one /64, and one of them kept the others out. Elsewhere a machine has all of its own."""
+    monkeypatch.setitem(catalog.load("gateway"), "source_connections", {"value": 5})
+    Program(net, tmp_path, gateway_address=LAN6, gateway_port=40000).load()
+    text = HOLDER.replace("socket.socket()", "socket.socket(socket.AF_INET6)").replace(LAN, LAN6)
+    holder = net.start("stranger", text, "40000", "9")
+    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    assert net.reached("stranger", LAN6, 40000) == set() and net.reached("client", LAN6, 40000) == {40000}
+    net.run("host", "ip", "route", "add", "2001:db8:0:a::/64", "via", "2001:db8::200")
+    for number in (1, 2):
+        net.run("stranger", "ip", "address", "add", f"2001:db8:0:a::{number}", "dev", "lo", "nodad")
+    elsewhere = text.replace("socket.socket(socket.AF_INET6);", "socket.socket(socket.AF_INET6); s.bind((SOURCE, 0));")
+    holder = net.start("stranger", f"SOURCE = '2001:db8:0:a::1'\n{elsewhere}", "40000", "9")
+    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    assert net.reached("stranger", LAN6, 40000, source="2001:db8:0:a::2") == set()
 
 
 ACCEPTS = """

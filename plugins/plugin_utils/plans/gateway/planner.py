@@ -72,6 +72,7 @@ class GatewayPlan(RolePlan):
     packages: tuple[str, ...]
     unwanted: tuple[Proxy, ...]  # the router is first: it stands behind the gateway
     address: str  # as NGINX writes it
+    lan: str  # its /64 of IPv6, or empty
     upstream: str  # vLLM's address and port, or the router's socket
     serving: str  # the file that is there while vLLM listens, where that is one service
     health: str  # the path there that answers 200 when it serves, or the router's
@@ -117,6 +118,7 @@ def plan(view: View) -> GatewayPlan:
         packages=tuple(proxy.package for proxy, wanted in proxies.items() if wanted),
         unwanted=tuple(proxy for proxy, wanted in reversed(proxies.items()) if not wanted),
         address=addresses.in_url(settings.gateway_address),
+        lan=addresses.half_of(settings.gateway_address),
         upstream=f"unix:{ROUTER}:" if routes else only,
         serving=own[0].serving if own else services.Names(services.SHORT).serving,
         health=own[0].health if own and not routes else _HEALTH,
