@@ -13,7 +13,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.folders import i
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import document_in
 
 # What ssh would give to a host by the operator's own configuration: who is root there uses it on all others.
-NOT_GIVEN = ("ForwardAgent", "ForwardX11", "PermitLocalCommand", "Tunnel")
+NOT_GIVEN = {
+    **dict.fromkeys(("ForwardAgent", "ForwardX11", "GSSAPIDelegateCredentials", "PermitLocalCommand", "Tunnel"), "no"),
+    "ClearAllForwardings": "yes",
+}
 KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 _NAME = "gb10-fleet"
 
@@ -79,7 +82,7 @@ def default() -> list[str]:
 
 def ssh_extra_args() -> str:
     """Return those of the operator, and then what we add: of two that say one thing ssh takes the first."""
-    ours = [f"-o {name}=no" for name in NOT_GIVEN]
+    ours = [f"-o {name}={value}" for name, value in NOT_GIVEN.items()]
     usual = [Path("~/.ansible.cfg").expanduser(), Path("/etc/ansible/ansible.cfg")]
     file = next((file for file in (_project_file(), *usual) if file and file.is_file()), None)
     theirs = os.environ.get("ANSIBLE_SSH_EXTRA_ARGS") or _setting(file, "ssh_connection", "ssh_extra_args")

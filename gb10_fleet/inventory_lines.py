@@ -135,10 +135,13 @@ def names(folder: Path) -> set[str]:
 
 def _single(host: str) -> Sequence[str]:
     """The hosts of a range such as `spark-[1:4]`, as Ansible counts them."""
+    from ansible.errors import AnsibleError
     from ansible.plugins.inventory import expand_hostname_range
 
-    # Ansible has no types for it.
-    return list(expand_hostname_range(host)) if "[" in host else []
+    try:
+        return list(expand_hostname_range(host)) if "[" in host else []  # Ansible has no types for it
+    except (AnsibleError, ValueError):  # Ansible itself will say so of this inventory
+        return []
 
 
 def _shown(value: Any) -> str:

@@ -95,8 +95,7 @@ def ssh_options(known_hosts: Path) -> dict[str, str]:
         "GlobalKnownHostsFile": "/dev/null",
         "ConnectTimeout": str(KEYSCAN_TIMEOUT_S),
         # What the user's own configuration gives to all hosts is not for these.
-        **dict.fromkeys(home.NOT_GIVEN, "no"),
-        "ClearAllForwardings": "yes",
+        **home.NOT_GIVEN,
         "ControlPath": "none",  # a master of an earlier run has seen other keys, or none
     }
 

@@ -43,7 +43,7 @@ def another(then: Board | None, now: Known | None) -> bool:
     if then is None:
         return now.replaced
     anew = None not in (then["machine"], now.machine) and then["machine"] != now.machine
-    return anew or not {*then["macs"]} & {*now.macs}
+    return anew or bool(then["macs"] and now.macs and not {*then["macs"]} & {*now.macs})
 
 
 def others(journal: Journal, record: Mapping[str, Any]) -> list[str]:

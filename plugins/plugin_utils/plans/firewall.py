@@ -86,7 +86,7 @@ class FirewallPlan(RolePlan):
     exporter: int | None  # the port of node_exporter, where it is not on loopback
     watchers: tuple[str, ...]  # networks that may reach it
     gateway: Gateway | None
-    bridges: tuple[str, ...]  # interfaces that stand on others, or lead out: no network of containers alone
+    ssh: tuple[str, ...]  # the ports of sshd, which are open
     units: tuple[str, ...]  # of what listens
     openings: tuple[Opening, ...] = ()  # with consent
 
@@ -114,7 +114,7 @@ def plan(view: View) -> FirewallPlan:
         exporter=exporter,
         watchers=monitoring.monitoring_clients if exporter else (),
         gateway=_gateway(view),
-        bridges=tuple(_bridges(view.facts)),
+        ssh=_texts(view.facts["ssh_ports"]),
         units=(
             *(each.names.unit for each in served),
             "gb10-gateway.service",
@@ -136,13 +136,6 @@ def plan(view: View) -> FirewallPlan:
         findings=tuple(_closed_by_others(view, planned, allowed)),
         openings=tuple(_openings(view, planned)) if allowed else (),
     )
-
-
-def _bridges(facts: Mapping[str, Any]) -> Iterator[str]:
-    """A name that is none of an interface is the host's word, and stands in no rule."""
-    lead_out = facts.get("default_route_interfaces") or []
-    standing = [item["name"] for item in facts.get("interfaces") or [] if item.get("lower")]
-    yield from (name for name in dict.fromkeys([*lead_out, *standing]) if _INTERFACE.match(name))
 
 
 def _deny(view: View) -> list[Mapping[str, Any]]:

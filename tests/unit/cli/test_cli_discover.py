@@ -173,11 +173,12 @@ def test_who_nobody_has_vouched_for_gets_nothing_that_ssh_would_forward(tmp_path
     config = tmp_path / "config"
     config.write_text(
         "Host *\nForwardAgent yes\nForwardX11 yes\nTunnel yes\nPermitLocalCommand yes\nLocalCommand touch /x\n"
-        "RemoteForward 2222 localhost:22\nDynamicForward 1080\n"
+        "RemoteForward 2222 localhost:22\nDynamicForward 1080\nGSSAPIDelegateCredentials yes\n"
     )
     words = [word for name, value in host_keys.ssh_options(tmp_path).items() for word in ("-o", f"{name}={value}")]
     said = subprocess.check_output(["ssh", "-G", "-F", config, *words, "192.0.2.11"], text=True).splitlines()
     given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes", "clearallforwardings no"}
+    given.add("gssapidelegatecredentials yes")
     tally("a stranger gets what ssh forwards to all hosts", 1, int(bool(given & set(said))))
     assert not given & set(said)
 
@@ -186,10 +187,14 @@ def test_no_run_gives_the_hosts_what_ssh_would_forward(tmp_path: Path, monkeypat
     """Root of one host used the agent of the operator on all others, for as long as a run had its connection."""
     monkeypatch.delenv("ANSIBLE_SSH_EXTRA_ARGS", raising=False)
     config = tmp_path / "config"
-    config.write_text("Host *\nForwardAgent yes\nForwardX11 yes\nTunnel yes\nPermitLocalCommand yes\n")
+    config.write_text(
+        "Host *\nForwardAgent yes\nForwardX11 yes\nTunnel yes\nPermitLocalCommand yes\n"
+        "GSSAPIDelegateCredentials yes\nRemoteForward 2222 localhost:22\n"
+    )
     checkout = ConfigParser(interpolation=None)
     checkout.read(ROOT / "ansible.cfg")
     given = {"forwardagent yes", "forwardx11 yes", "tunnel true", "permitlocalcommand yes"}
+    given |= {"gssapidelegatecredentials yes", "clearallforwardings no"}
     monkeypatch.chdir(tmp_path)
     for words in (_environment(quiet=True)["ANSIBLE_SSH_EXTRA_ARGS"], checkout["ssh_connection"]["ssh_extra_args"]):
         said = subprocess.check_output(["ssh", "-G", "-F", config, *words.split(), "192.0.2.11"], text=True)

@@ -82,7 +82,9 @@ def test_a_rollback_takes_back_what_came_with_its_rollout_alone(world: World) ->
     world.done("converge", documents=documents_of({**MOTD, "content": "new\n"}), run=second)
     stands = world.digest()
     said = world.ask("undo", roles=["docker"], of="R2", run=second)["error"]["message"]
-    assert said.startswith("docker: here before R2 began, and the manifest knows only what stood before us. ")
+    assert said.startswith(
+        "docker: the manifest does not say that R2 has brought it, and knows only what stood before us."
+    )
     assert world.digest() == stands
     world.done("converge", documents=[{"role": "fabric", "resources": [{"file": "/etc/x", "content": ""}]}], run=second)
     assert "docker, fabric" not in world.ask("undo", roles=["docker", "fabric"], of="R2")["error"]["message"]
