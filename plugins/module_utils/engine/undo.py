@@ -71,8 +71,8 @@ def _refuse_older(entries: Sequence[Entry], of: str | None) -> None:
     """Of a rollback: what a role looked like between two runs is written nowhere."""
     if of and (older := {role for entry in entries if entry.came != of for role in entry.roles}):
         raise HostError(
-            f"{', '.join(sorted(older))}: the manifest does not say that {of} brought it, and knows only what stood before"
-            " us. Put the inventory back as it was, and roll it out"
+            f"{', '.join(sorted(older))}: the manifest does not say that {of} brought it, and knows only what stood "
+            "before us. Put the inventory back as it was, and roll it out"
         )
 
 

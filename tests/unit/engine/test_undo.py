@@ -83,7 +83,7 @@ def test_a_rollback_takes_back_what_came_with_its_rollout_alone(world: World) ->
     stands = world.digest()
     said = world.ask("undo", roles=["docker"], of="R2", run=second)["error"]["message"]
     assert said.startswith(
-        "docker: the manifest does not say that R2 has brought it, and knows only what stood before us."
+        "docker: the manifest does not say that R2 brought it, and knows only what stood before us. "
     )
     assert world.digest() == stands
     world.done("converge", documents=[{"role": "fabric", "resources": [{"file": "/etc/x", "content": ""}]}], run=second)

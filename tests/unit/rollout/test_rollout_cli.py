@@ -27,6 +27,7 @@ from gb10_fleet.enrol.judging import Known
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import cli as rollout_cli
 from gb10_fleet.rollout import live, locks
+from gb10_fleet.rollout.boards import another
 from gb10_fleet.rollout.journal import Journal, place
 from tests.support.plays import ROOT
 from tests.support.ways import BAD, GB10, Rollout, Way, update
@@ -373,6 +374,12 @@ def test_whoever_looks_at_an_inventory_sees_the_rollout(fleet: Fleet, monkeypatc
 
 def board(number: int, **said: Any) -> Known:
     return Known("x", f"machine-{number}", [f"48:b0:2d:00:00:{number:02}"], "Spark", "2026-11-01", **said)
+
+
+def test_a_board_of_which_nothing_is_known_is_no_other() -> None:
+    unknown = Known("x", None, [], "Spark", "2026-11-01")
+    assert not another({"machine": None, "macs": []}, unknown)
+    assert not another({"machine": None, "macs": ["48:b0:2d:00:00:01"]}, unknown)
 
 
 def enrol(**boards: Known | None) -> None:
