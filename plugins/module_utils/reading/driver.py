@@ -25,7 +25,8 @@ MAX_SECTION = 1024 * 1024  # bytes of an ELF section; real ones have some 5,000
 
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # kernel/module/signing.c: an unsigned module, one with unsupported crypto, one with unavailable key.
-_REJECTED = r"Loading of (?:unsigned )?module(?: with [a-z ]+)? is rejected"
+# Behind dmesg's time and caller alone: the kernel quotes names that a login gives, as of a control group.
+_REJECTED = r"(?m)^(?:\[[^\]\n]{1,20}\] ?){0,2}(Loading of (?:unsigned )?module(?: with [a-z ]+)? is rejected)"
 
 VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
 # Which package tells the version of the userland, most telling first: libnvidia-compute carries libcuda itself.
@@ -100,7 +101,7 @@ def _rejected(run: Run) -> str | None:
     """The kernel's own word that it has refused a module for its signature. It does not say which one."""
     # To our units dmesg says nothing (ProtectKernelLogs=), and the journal is a file.
     found = re.search(_REJECTED, run(["dmesg"]) or run(KERNEL_JOURNAL))
-    return found[0] if found else None
+    return found[1] if found else None
 
 
 def flavour(license_: str | None) -> str | None:

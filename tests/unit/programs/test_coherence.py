@@ -505,7 +505,10 @@ LOG = f"""[    1.083721] secureboot: Secure boot enabled
     ("variable", "log", "said"),
     [
         (b"\6\0\0\0\1", LOG, (True, REJECTED)),
+        (b"\6\0\0\0\1", f"[    7.113105][  T812] {REJECTED}\n", (True, REJECTED)),
         (b"\6\0\0\0\1", "[    1.083721] secureboot: Secure boot enabled\n", (True, None)),
+        # A login's control group of that name, below user@1000.service; our advice was to switch Secure Boot off.
+        (b"\6\0\0\0\1", f"[   90.000001] oom-kill:oom_memcg=/user.slice/{REJECTED},task=x,uid=1000\n", (True, None)),
         (b"\6\0\0\0\0", None, (False, None)),
         (b"\6\0", None, (None, None)),
         (None, None, (None, None)),
