@@ -46,10 +46,10 @@ def another(then: Board | None, now: Known | None) -> bool:
     return anew or bool(then["macs"] and now.macs and not {*then["macs"]} & {*now.macs})
 
 
-def others(journal: Journal, record: Mapping[str, Any]) -> list[str]:
-    """Return the hosts of a run that are another board since; of a rollback, since the run that it takes back."""
+def others(journal: Journal, record: Mapping[str, Any], now: Mapping[str, Known]) -> list[str]:
+    """Return the hosts of a run that are another board `now`; of a rollback, since the run that it takes back."""
     back = record["kind"] == "rollback"
-    then, now = journal.boards(record["of"] if back else record["run"]), known(record["order"]["inventories"])
+    then = journal.boards(record["of"] if back else record["run"])
     hosts = [host["host"] for host in hosts_of(record) if host["started"] or back]
     return [name for name in hosts if another(then.get(name), now.get(name))]
 
@@ -66,7 +66,7 @@ def without(record: Record, names: Collection[str]) -> Record:
 
 def reopen(journal: Journal, record: Mapping[str, Any]) -> list[str]:
     """Have a resume begin anew where another board is. Returns a line for each."""
-    names = others(journal, record)
+    names = others(journal, record, known(record["order"]["inventories"]))
     if names and record["kind"] == "rollback":
         raise Refused(
             f"{names[0]} is another board now, and {record['of']} did nothing there: "
@@ -96,19 +96,25 @@ def open_run(inventories: Sequence[str], host: str) -> tuple[str, str] | None:
     return record["run"], back if record["kind"] == "rollback" else on
 
 
-def to_take_back(journal: Journal, record: Record) -> tuple[Record, list[str]]:
-    """Return a record without the units in which another board is, and a line for each of those boards.
+def to_take_back(journal: Journal, record: Record) -> tuple[Record, list[Record], list[str]]:
+    """Return a record without the units in which another board is, those of before it, and a line for each such board.
 
-    A cluster is down together, so it is left out as a whole.
+    A cluster is down together, so it is left out as a whole. Of an earlier run counts what it did on today's boards.
     """
-    names = others(journal, record)
+    now = known(record["order"]["inventories"])
+    names = others(journal, record, now)
     of = {host["host"]: host["cluster"] for host in hosts_of(record)}
     clusters = {of[name] for name in names} - {None}
     left = without(record, {*names, *(name for name, cluster in of.items() if cluster in clusters)})
     if names and not any(host["started"] for host in hosts_of(left)):
         raise Refused(f"{', '.join(names)}: another board now, and {record['run']} did nothing there")
-    return left, [
-        f"left out: {f'{of[name]}: ' if of[name] else ''}{name} is another board now; "
-        "put the inventory back as it was, and roll it out there"
-        for name in names
-    ]
+    earlier = [without(one, others(journal, one, now)) for one in journal.earlier(record)]
+    return (
+        left,
+        earlier,
+        [
+            f"left out: {f'{of[name]}: ' if of[name] else ''}{name} is another board now; "
+            "put the inventory back as it was, and roll it out there"
+            for name in names
+        ],
+    )

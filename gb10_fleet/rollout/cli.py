@@ -218,8 +218,7 @@ def rollback(
     """Take back what a run did on the hosts that it touched: in the same waves, with the same gates, at any time."""
 
     def start(journal: Journal) -> tuple[str, int]:
-        record, left_out = boards.to_take_back(journal, journal.record(run_, resolved(inventory)))
-        earlier = [boards.without(one, boards.others(journal, one)) for one in journal.earlier(record)]
+        record, earlier, left_out = boards.to_take_back(journal, journal.record(run_, resolved(inventory)))
         recipe = recipes.back(record, earlier, journal.later(record), ctx.obj, journal.unheard(record["run"]))
         # What has to be taken back does not wait for the hours in which changes were allowed.
         policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])

@@ -375,13 +375,7 @@ class Journal:
 
     def models(self, run: str) -> dict[str, str]:
         """Return what became of the model of each host that the run was about to stop, as far as anybody heard."""
-        found: dict[str, str] = {}
-        rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, MODELS))
-        with self._readable():
-            for row in rows:
-                found |= json.loads(row["data"])["models"]
-            written.refuse(found, dict[str, str], "models")
-        return found
+        return self._by_host(run, MODELS, "models", str, {})
 
     def unheard(self, run: str) -> set[str]:
         """Return the hosts that a step was at work on when it was cut, or that turned out bad in one."""
@@ -405,12 +399,16 @@ class Journal:
 
     def boards(self, run: str) -> dict[str, written.Board | None]:
         """Return which board was behind the name of each host when the run began to work there; None is not known."""
-        found: dict[str, written.Board | None] = {}
-        rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, WAVE_BEGUN))
+        return self._by_host(run, WAVE_BEGUN, "boards", written.Board | None, {"boards": {}})
+
+    def _by_host(self, run: str, kind: str, word: str, shape: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what events of a kind say of each host, the last word of each; `usual`: where one does not say it."""
+        found: dict[str, Any] = {}
+        rows = self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, kind))
         with self._readable():
             for row in rows:
-                found |= json.loads(row["data"]).get("boards", {})
-            written.refuse(found, dict[str, written.Board | None], "boards")
+                found |= {**usual, **json.loads(row["data"])}[word]
+            written.refuse(found, dict[str, shape], word)
         return found
 
     def events(self, run: str) -> list[Record]:

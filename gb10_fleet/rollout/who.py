@@ -111,13 +111,18 @@ def touched(record: Mapping[str, Any]) -> tuple[list[FleetHost], list[Wave]]:
     for wave in record["waves"]:
         ours = [host for host in wave["hosts"] if host["started"]]
         if ours:
-            hosts += [FleetHost(host["host"], host["cluster"], host["serves"]) for host in ours]
+            hosts += map(_planned, ours)
             waves.append(Wave(len(waves) + 1, tuple(host["host"] for host in ours), tuple(wave["clusters"])))
     return hosts, waves
 
 
 def left(record: Mapping[str, Any]) -> list[FleetHost]:
     """Return the hosts of a run that it still works on: a cluster is done or not as a whole."""
-    hosts = [(host["state"], FleetHost(host["host"], host["cluster"], host["serves"])) for host in hosts_of(record)]
+    hosts = [(host["state"], _planned(host)) for host in hosts_of(record)]
     open_ones = {host.cluster or host.name for state, host in hosts if state != Outcome.done.name}
     return [host for _, host in hosts if (host.cluster or host.name) in open_ones]
+
+
+def _planned(host: Mapping[str, Any]) -> FleetHost:
+    """A host as its run has it."""
+    return FleetHost(host["host"], host["cluster"], host["serves"])

@@ -727,6 +727,13 @@ for s in held: s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\\1\\0\\0\\0\
 """
 
 
+def holding(net: Net, space: str, text: str, port: int) -> tuple[subprocess.Popen[str], int]:
+    """Who tries to hold nine connections, and how many they are."""
+    holder = net.start(space, text, str(port), "9")
+    assert holder.stdout is not None
+    return holder, int(holder.stdout.readline())
+
+
 @needs_root
 def test_nobody_holds_more_than_a_share_of_the_gateway(
     net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -735,8 +742,8 @@ def test_nobody_holds_more_than_a_share_of_the_gateway(
     monkeypatch.setitem(catalog.load("gateway"), "source_connections", {"value": 5})
     program = Program(net, tmp_path, gateway_address=LAN, gateway_port=40000)
     program.load()
-    holder = net.start("stranger", HOLDER, "40000", "9")
-    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    holder, held = holding(net, "stranger", HOLDER, 40000)
+    assert held == 5
     assert program.holds()
     program.load()
     assert program.holds() and net.reached("stranger", LAN, 40000) == set()
@@ -758,15 +765,13 @@ def test_a_stranger_of_an_ipv6_lan_holds_the_share_of_nobody_else(
     monkeypatch.setitem(catalog.load("gateway"), "source_connections", {"value": 5})
     Program(net, tmp_path, gateway_address=LAN6, gateway_port=40000).load()
     text = HOLDER.replace("socket.socket()", "socket.socket(socket.AF_INET6)").replace(LAN, LAN6)
-    holder = net.start("stranger", text, "40000", "9")
-    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    assert holding(net, "stranger", text, 40000)[1] == 5
     assert net.reached("stranger", LAN6, 40000) == set() and net.reached("client", LAN6, 40000) == {40000}
     net.run("host", "ip", "route", "add", "2001:db8:0:a::/64", "via", "2001:db8::200")
     for number in (1, 2):
         net.run("stranger", "ip", "address", "add", f"2001:db8:0:a::{number}", "dev", "lo", "nodad")
     elsewhere = text.replace("socket.socket(socket.AF_INET6);", "socket.socket(socket.AF_INET6); s.bind((SOURCE, 0));")
-    holder = net.start("stranger", f"SOURCE = '2001:db8:0:a::1'\n{elsewhere}", "40000", "9")
-    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    assert holding(net, "stranger", f"SOURCE = '2001:db8:0:a::1'\n{elsewhere}", 40000)[1] == 5
     assert net.reached("stranger", LAN6, 40000, source="2001:db8:0:a::2") == set()
 
 
@@ -810,9 +815,7 @@ def test_logins_leave_the_router_its_share_of_another_gateway(
 
     def held(uid: int) -> int:
         text = f"import os; os.setuid({uid})\n" + HOLDER.replace(LAN, "192.0.2.200")
-        child = net.start("host", text, "33333", "9")
-        assert child.stdout is not None
-        return int(child.stdout.readline())
+        return holding(net, "host", text, 33333)[1]
 
     login = held(1000)
     assert 4 <= login <= 6

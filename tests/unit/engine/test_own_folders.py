@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.attacker import tally
+from tests.support.nested import nest
 from tests.support.undone import World, documents_of
 
 SHELF = "/etc/shelf"
@@ -73,14 +73,7 @@ def fixture_filled(tmp_path: Path) -> Iterator[World]:
     inside = world.host.path("/etc/compiled/chat/key")
     (inside / "link").symlink_to(world.host.path("/etc/theirs"))
     (inside / "closed").mkdir(mode=0o500)
-    here = os.open(inside, os.O_RDONLY)
-    for __ in range(DEPTH):
-        os.mkdir("d", dir_fd=here)
-        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = deeper
-    os.close(os.open("x.so", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-    os.close(here)
+    nest(inside, DEPTH, "x.so")
     yield world
     subprocess.run(["rm", "-rf", inside], check=True)  # pytest cannot remove it
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -441,30 +442,38 @@ class Mortal(Journal):
             raise Killed
 
 
+def deaths(
+    tmp_path: Path, start: Callable[[Journal], str], *, after: bool = True
+) -> Iterator[tuple[World, Journal, str]]:
+    """A run that dies at each of its moments in turn, until it comes to its end: what the next command finds."""
+    for moment in itertools.count(1):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        world = World(folder)
+        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
+            run = start(journal)
+        with Mortal(folder / "state", write=True, clock=lambda: NOW) as mortal:
+            mortal.left, mortal.after = moment, after
+            try:
+                go(mortal, run, world)
+                return
+            except Killed:
+                pass
+        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
+            yield world, journal, run
+
+
 @pytest.mark.parametrize("after", [True, False], ids=["after", "before"])
 def test_killed_at_any_moment_it_ends_as_an_undisturbed_run_and_does_nothing_twice(tmp_path: Path, after: bool) -> None:
     hosts, chosen = fleet(5, 2), policy(canary=2, growth=("100%",))
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     moment = 0
-    while True:
-        moment += 1
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        world = World(folder)
-        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
-            run = begin(journal, hosts, chosen, recipe)
-        with Mortal(folder / "state", write=True, clock=lambda: NOW) as mortal:
-            mortal.left, mortal.after = moment, after
-            try:
-                record = go(mortal, run, world)
-                break
-            except Killed:
-                pass
-        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
-            known = states(journal.record(run))
-            before = [*world.calls]
-            finished = sum(event["kind"] == "step_ended" for event in journal.events(run))
-            record = go(journal, run, world, journal.resume(run))
+    all_deaths = deaths(tmp_path, lambda journal: begin(journal, hosts, chosen, recipe), after=after)
+    for moment, (world, journal, run) in enumerate(all_deaths, 1):
+        known = states(journal.record(run))
+        before = [*world.calls]
+        finished = sum(event["kind"] == "step_ended" for event in journal.events(run))
+        record = go(journal, run, world, journal.resume(run))
         assert record["outcome"] == "done" and set(states(record).values()) == {"done"}, moment
         assert {host for host, state in known.items() if state == "done"}.isdisjoint(
             host for _, names in world.calls[len(before) :] for host in names
@@ -474,7 +483,7 @@ def test_killed_at_any_moment_it_ends_as_an_undisturbed_run_and_does_nothing_twi
         once = world.calls[:finished] + world.calls[len(before) :]
         assert len(once) == 3 * len(record["waves"]) and len({str(call) for call in once}) == len(once), moment
         assert {host for host, _ in world.done} == {host.name for host in hosts}
-    assert moment == 2 + sum(2 + 2 * 3 for _ in record["waves"]), "every transaction was a moment"
+    assert moment + 1 == 2 + sum(2 + 2 * 3 for _ in record["waves"]), "every transaction was a moment"
 
 
 def test_a_stopped_rollout_goes_on_with_the_bad_host(journal: Journal, world: World) -> None:
@@ -806,25 +815,11 @@ def test_who_may_have_changed_without_a_word_is_who_was_cut_in_a_step(journal: J
 
 def test_a_run_that_is_cut_between_two_waves_leaves_nobody_unheard(tmp_path: Path) -> None:
     """At each of its moments: whom the step that was cut was at work on, and nobody else."""
-    moment, found = 0, []
-    while True:
-        moment += 1
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        world = World(folder)
-        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
-            run = begin(journal, fleet(3), policy(canary=1, growth=("100%",)))
-        with Mortal(folder / "state", write=True, clock=lambda: NOW) as mortal:
-            mortal.left, mortal.after = moment, True
-            try:
-                go(mortal, run, world)
-                break
-            except Killed:
-                pass
-        with Journal(folder / "state", write=True, clock=lambda: NOW) as journal:
-            go(journal, run, world, journal.resume(run))
-            found.append(journal.unheard(run))
-    one, others = waves.plan(fleet(3), policy(canary=1, growth=("100%",)))
+    hosts, chosen, found = fleet(3), policy(canary=1, growth=("100%",)), []
+    for world, journal, run in deaths(tmp_path, lambda journal: begin(journal, hosts, chosen)):
+        go(journal, run, world, journal.resume(run))
+        found.append(journal.unheard(run))
+    one, others = waves.plan(hosts, chosen)
     assert found == [set(), {*one.hosts}, set(), set(), set(), {*others.hosts}, set(), set(), set()]
 
 

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import warm as deciding
 
 from tests.support.model_daemon import Daemon, needs_rsync, quiet
+from tests.support.nested import nest
 
 SHELF = "/var/cache/gb10-warm/vllm"
 MARKER = "/var/cache/gb10-files/models--a--b@main.json"
@@ -183,17 +184,6 @@ def test_an_archive_is_never_larger_on_the_disk_than_it_may_be(tmp_path: Path) -
     with pytest.raises(warm_cache.TooLarge):
         warm_cache.pack(top, tmp_path / "a.tar", 50_000)
     assert (tmp_path / "a.tar").stat().st_size <= 60_000
-
-
-def nest(folder: Path, depth: int) -> None:
-    """Folders in each other, made from the innermost one: no path is long enough to name them."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=descriptor)
-        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
-        os.close(descriptor)
-        descriptor = inner
-    os.close(descriptor)
 
 
 def test_folders_without_end_are_refused_by_name_and_do_not_stay(tmp_path: Path) -> None:
