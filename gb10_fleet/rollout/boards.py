@@ -64,14 +64,19 @@ def without(record: Record, names: Collection[str]) -> Record:
     return {**record, "waves": waves}
 
 
-def reopen(journal: Journal, record: Mapping[str, Any]) -> list[str]:
-    """Have a resume begin anew where another board is. Returns a line for each."""
+def to_open(journal: Journal, record: Record) -> tuple[Record, list[str]]:
+    """Return the record of a run as a resume goes on with it, and the hosts where that begins anew: other boards."""
     names = others(journal, record, known(record["order"]["inventories"]))
     if names and record["kind"] == "rollback":
         raise Refused(
             f"{names[0]} is another board now, and {record['of']} did nothing there: "
             f"begin a new one, which leaves it out: gb10 rollback {record['of']}"
         )
+    return without(record, names), names
+
+
+def reopen(journal: Journal, record: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Have the waves of these hosts begin anew. Returns a line for each."""
     if names:
         journal.reopen(record["run"], names)
     of = {host["host"]: host["cluster"] for host in hosts_of(record)}

@@ -194,9 +194,10 @@ def resume(
         record = journal.record(run_, resolved(inventory))
         recipes.refuse_resume(record, journal.later(record))
         policy = _policy_of(record, threshold, soak, timeout, windows)
+        to_do, anew = boards.to_open(journal, record)
         now = who.everyone(recipes.Recipe.of(record), run)
-        waves.refuse_regrouped(now, who.left(record), "begin a new rollout")
-        _say(boards.reopen(journal, record), as_json)
+        waves.refuse_regrouped(now, who.left(to_do), "begin a new rollout")
+        _say(boards.reopen(journal, record, anew), as_json)
         return record["run"], journal.resume(record["run"], asdict(policy))
 
     with refusals(as_json):

@@ -412,6 +412,17 @@ def test_half_of_a_cluster_that_is_another_board_opens_all_of_it(fleet: Fleet) -
     assert gb10("resume")[0] == 0 and sorted(fleet.worked[0]) == ["a", "b"]
 
 
+def test_a_board_that_has_joined_another_cluster_since_is_not_opened_by_half(fleet: Fleet) -> None:
+    enrol(a=board(1))
+    fleet.bad = {"c": "failed"}
+    start()
+    enrol(a=board(9))
+    fleet.bad, fleet.worked, fleet.clusters = {}, [], ["pair", "pair", "", ""]
+    status, refused = gb10("resume")
+    assert (status, fleet.worked) == (Outcome.refused, []) and "a is in cluster pair now" in refused["reason"]
+    assert states(gb10("status")[1])["a"] == "done", "nothing was opened"
+
+
 def test_a_board_that_takes_over_in_a_wave_that_was_cut_begins_with_its_first_step(fleet: Fleet) -> None:
     enrol(a=board(1))
     _, record = start()
